@@ -1,0 +1,3 @@
+"""Models of releases: each is a function that takes a release and returns a ``pymc.Model``."""
+
+__all__: list[str] = []
