@@ -19,7 +19,7 @@ __all__ = ["Arm", "Categories", "Levels", "Scalar", "Schema"]
 Scalar = int | float | str
 
 # Integers up to here are exact in float64, so that 7, 7.0 and "same value" mean one thing.
-_LARGEST_INTEGER = 2**53
+_LARGEST_INTEGER = 2**53 - 1
 
 
 class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):

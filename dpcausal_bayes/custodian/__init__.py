@@ -3,4 +3,7 @@
 Nothing on the analyst's side imports this package.
 """
 
-__all__: list[str] = []
+from dpcausal_bayes.custodian.labels import release_labels
+from dpcausal_bayes.custodian.ledger import Ledger, LedgerError
+
+__all__ = ["Ledger", "LedgerError", "release_labels"]
