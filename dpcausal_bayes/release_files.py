@@ -87,15 +87,17 @@ def read_file[T](path: str | os.PathLike[str], name: str, version: int, kind: ty
 def _check_head(path: str | os.PathLike[str], content: bytes, name: str, version: int) -> None:
     """Say plainly what is wrong with a file before its fields are looked at."""
     try:
-        head = msgspec.json.decode(content)
+        head = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        found, stated = (
+            msgspec.json.decode(head.get(field, msgspec.Raw(b"null")))
+            for field in ("format", "format_version")
+        )
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReleaseError(
             f"{path} is not complete JSON ({error}): it is damaged or cut short; ask for it again"
         ) from None
-    found = head.get("format") if isinstance(head, dict) else None
     if found != name:
         raise ReleaseError(f"{path} is not a {name} file: its field 'format' is {found!r}")
-    stated = head.get("format_version")
     if stated != version or isinstance(stated, bool):
         later = isinstance(stated, int) and stated > version
         remedy = "upgrade dpcausal_bayes" if later else "ask for the file again"

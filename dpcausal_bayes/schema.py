@@ -223,13 +223,9 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every declared column: arm, outcome, cluster, covariates."""
-        parts = [
-            self.arm,
-            self.outcome,
-            *([self.cluster] if self.cluster else []),
-            *self.covariates,
-        ]
-        return tuple(part.column for part in parts)
+        cluster = [] if self.cluster is None else [self.cluster.column]
+        covariates = [covariate.column for covariate in self.covariates]
+        return (self.arm.column, self.outcome.column, *cluster, *covariates)
 
     @property
     def arms(self) -> tuple[str, str]:

@@ -45,12 +45,14 @@ def read_codes(table: Any, schema: Schema) -> tuple[Codes, Codes, Codes]:
     frame = _frame(table)
     if len(frame) == 0:
         raise ValueError("table has no rows: there is nothing to release")
-    parts = [schema.arm, schema.outcome, *([schema.cluster] if schema.cluster else [])]
-    for part in parts:
-        if part.column not in frame.columns:
+    needed = {"Arm": schema.arm.column, "Levels": schema.outcome.column}
+    if schema.cluster is not None:
+        needed["Categories"] = schema.cluster.column
+    for part, column in needed.items():
+        if column not in frame.columns:
             raise ValueError(
-                f"table has no column {part.column!r}: its columns are {frame.columns}; correct "
-                f"{type(part).__name__}.column in the schema"
+                f"table has no column {column!r}: its columns are {frame.columns}; correct "
+                f"{part}.column in the schema"
             )
     cluster = np.zeros(len(frame), dtype=np.int32)
     if schema.cluster is not None:
