@@ -22,7 +22,7 @@ REPLACE_ONE_LABEL = "replace one label"
 
 # Discrete Gaussian losses live on a lattice of about 40 points a unit of scale; beyond this scale
 # the (still valid, slightly larger) zCDP bound is used and the sum is not formed.
-LARGEST_SUMMED_SCALE = 2e5
+LARGEST_SUMMED_SCALE = 2e4
 
 SMALLEST_LAM = 2.0**-64  # the sampler decides with 64-bit words
 SMALLEST_GAMMA = 2.0**-40  # far below any use, and well inside the sampler's resolution
