@@ -24,7 +24,7 @@ def independent(noise, sigma, lam, gamma, step):
         count = pld.from_discrete_gaussian_mechanism(sigma, 1, value_discretization_interval=step)
     lost = lam * gamma
     kept = 1 - lam + lost
-    masses = [kept, lost, 1 - kept - lost]
+    masses = [kept, lost, lam * (1 - 2 * gamma)]
     channel = pld.from_two_probability_mass_functions(
         dict(enumerate(np.log(masses))),
         dict(enumerate(np.log([masses[1], masses[0], masses[2]]))),
