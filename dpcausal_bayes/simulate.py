@@ -118,9 +118,10 @@ def _codes(table: pd.DataFrame, column: str, levels: tuple[Scalar, ...]) -> NDAr
     """Return the place of each value among the levels; True, 1 and 1.0 are one value."""
     if column not in table.columns:
         raise ValueError(f"table has no column {column!r}: it has {list(table.columns)}")
-    codes = table[column].map({level: code for code, level in enumerate(levels)})
-    missing = codes.isna().to_numpy()
-    if missing.any():
-        value = table[column].iloc[int(np.argmax(missing))]
+    places, distinct = pd.factorize(table[column])
+    known = {level: code for code, level in enumerate(levels)}
+    codes = np.array([*(known.get(value, -1) for value in distinct), -1], dtype=np.int32)[places]
+    if codes.min() < 0:
+        value = table[column].iloc[int(np.argmin(codes))]
         raise ValueError(f"column {column!r} holds {value!r}, which is not among {list(levels)}")
-    return codes.to_numpy().astype(np.int32)
+    return codes
