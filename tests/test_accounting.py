@@ -55,6 +55,20 @@ def test_both_accountants_survive_extreme_budgets(epsilon, step):
     assert mechanism.loss().epsilon == mechanism.loss().pure_epsilon <= epsilon * (1 + 1e-12)
 
 
+def test_tight_epsilon_is_rounded_up():
+    """The stated epsilon holds at the stated delta to the last digit, not nearly."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        losses = accounting.compose(
+            accounting.gaussian_losses(rng.uniform(0.5, 9)),
+            accounting.channel_losses(rng.uniform(0.1, 0.99), rng.uniform(0.01, 0.5)),
+        )
+        delta = 10 ** rng.uniform(-9, -1)
+        epsilon = accounting.epsilon_at(losses, delta, upper=500.0)
+        assert accounting.delta_at(losses, epsilon) <= delta
+        assert accounting.delta_at(losses, epsilon * (1 - 1e-9)) > delta
+
+
 def test_tight_epsilon_falls_with_delta_and_starts_at_the_pure_one():
     mechanism = ClusterDP(lam=0.9, sigma=3.0, gamma=0.05)
     tight = [mechanism.loss(delta).epsilon for delta in (0.0, 1e-15, 1e-9, 1e-4, 1e-2, 0.3, 0.9)]

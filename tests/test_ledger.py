@@ -5,11 +5,13 @@ import math
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from dpcausal_bayes.accounting import PrivacyLoss, epsilon_from_rho
 from dpcausal_bayes.custodian import Ledger, LedgerError
+from dpcausal_bayes.custodian import ledger as ledger_module
 from dpcausal_bayes.custodian.composition import compose_losses
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.mechanisms import ClusterDP
@@ -54,6 +56,15 @@ def test_two_halves_of_a_budget_are_not_more_than_the_whole():
             ledger.charge("part", ClusterDP.calibrated(schema, epsilon=0.7 / parts).loss())
         with pytest.raises(LedgerError):
             ledger.charge("crumb", pure(1e-6))
+
+
+def test_decimals_that_do_not_add_up_in_binary():
+    ledger = Ledger(epsilon=0.3)
+    for _ in range(3):
+        ledger.charge("a third", pure(0.1))
+    assert ledger.spent[0] > 0.3  # by the last digit, which is forgiven
+    with pytest.raises(LedgerError):
+        ledger.charge("crumb", pure(1e-6))
 
 
 def test_many_small_releases_cost_less_than_their_sum():
@@ -213,12 +224,16 @@ def test_an_older_copy_of_the_file_is_noticed(path):
         ledger.charge("two", pure(0.6))
 
 
+# A pause between reading and writing the ledger, so that without a lock somebody would step in.
 SPENDER = """
-import sys
+import sys, time
 from dpcausal_bayes.accounting import PrivacyLoss
-from dpcausal_bayes.custodian import Ledger, LedgerError
+from dpcausal_bayes.custodian import Ledger, LedgerError, ledger as module
+compose = module.compose_losses
+module.compose_losses = lambda *given: (time.sleep(0.002), compose(*given))[1]
 loss = PrivacyLoss(pure_epsilon=0.125, rho=0.0078125, epsilon=0.125, delta=0.0)
 ledger, made = Ledger(epsilon=5.0, path=sys.argv[1]), 0
+print("ready", flush=True)
 sys.stdin.readline()
 for i in range(30):
     try:
@@ -240,7 +255,9 @@ def test_processes_cannot_overspend_together(path):
         )
         for name in "abc"
     ]
-    for process in processes:  # all are ready before any begins
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
         process.stdin.write("\n")
         process.stdin.flush()
     made = [int(process.communicate()[0]) for process in processes]
@@ -252,7 +269,12 @@ def test_processes_cannot_overspend_together(path):
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-def test_threads_cannot_overspend_together(path, where):
+def test_threads_cannot_overspend_together(path, where, monkeypatch):
+    def slowly(*given):
+        time.sleep(0.002)
+        return compose_losses(*given)
+
+    monkeypatch.setattr(ledger_module, "compose_losses", slowly)
     ledger = Ledger(epsilon=5.0, path=path if where == "file" else None)
     made = []
 

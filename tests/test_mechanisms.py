@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpcausal_bayes.mechanisms import ClusterDP, Gaussian, Laplace
-from dpcausal_bayes.privatise import thresholds
+from dpcausal_bayes.privatise import privatise_labels, thresholds
 from dpcausal_bayes.schema import Arm, Levels, Schema
 
 SCALES = [1e-3, 0.05, 0.3, 0.99, 1.0, 2.5, 40.0]
@@ -182,6 +182,40 @@ def test_the_sampler_carries_out_the_stated_channel():
     np.testing.assert_allclose(
         exact, mechanism.channel(mechanism.prior(counts, size))[0], rtol=1e-12
     )
+
+
+class Words:
+    """A source whose words are chosen: first the keep decisions, then the draws."""
+
+    name = "chosen"
+
+    def __init__(self, *words):
+        self.given = [np.array(each, dtype=np.uint64) for each in words]
+
+    def integers(self, law, shape):
+        return np.zeros(shape, dtype=np.int64)
+
+    def words(self, n):
+        given = self.given.pop(0)
+        assert len(given) == n
+        return given
+
+
+@pytest.mark.parametrize("n_levels", [2, 3, 4, 5, 8])
+def test_every_interval_of_words_is_closed_below_and_open_above(n_levels):
+    """The word at a threshold belongs to what begins there, and the one before to the other."""
+    mechanism = ClusterDP(lam=0.6, sigma=1.0, gamma=0.05)
+    n = 2 * n_levels + 2
+    labels, cells = np.arange(n) % n_levels, np.zeros(n, dtype=int)
+    counts = np.bincount(labels, minlength=n_levels)[None]
+    keep, starts = thresholds(mechanism, mechanism.excess(counts, np.array([n])))
+    first = [int(start) for start in starts[0, :n_levels]]
+    last = [start - 1 for start in first[1:]] + [2**64 - 1]
+    stay = [int(keep) - 1, int(keep)]
+    source = Words([int(keep)] * (n - 2) + stay, [*first, *last, first[1]])
+    _, released = privatise_labels(mechanism, labels, cells, 1, n_levels, source)
+    expected = [*range(n_levels), *range(n_levels), labels[n - 2], 1]
+    assert released.tolist() == expected
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 50.0])

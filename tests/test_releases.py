@@ -137,14 +137,15 @@ def test_white_space_does_no_harm(saved):
     assert load_release(path) == release
 
 
-def test_saving_replaces_the_file_whole(saved, monkeypatch):
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_saving_replaces_the_file_whole(saved, monkeypatch, step):
     _, path = saved
     before = path.read_bytes()
 
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(release_files.os, "fsync", fail)
+    monkeypatch.setattr(release_files.os, step, fail)
     with pytest.raises(OSError, match="disk full"):
         make(MECHANISMS["tight"]).save(path)
     assert path.read_bytes() == before
