@@ -11,9 +11,8 @@ import pytest
 from chi_square import assert_law
 from custodian_tables import COLUMNS, MAKERS, SCHEMA, pandas_table
 from dpcausal_bayes import custodian
-from dpcausal_bayes.custodian import Ledger, LedgerError, labels, noise
+from dpcausal_bayes.custodian import Ledger, LedgerError, labels
 from dpcausal_bayes.custodian.labels import release_labels
-from dpcausal_bayes.custodian.noise import SystemNoise
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.release_files import to_json
@@ -299,45 +298,6 @@ def test_neighbouring_tables_give_releases_of_one_shape():
             for each in (table, neighbour)
         )
         assert one == two
-
-
-# The operating system's randomness.
-
-
-@pytest.mark.parametrize("scale", [0.4, 2.0, 60.0])
-@pytest.mark.parametrize("kind", [Laplace, Gaussian])
-def test_system_noise_follows_its_law(kind, scale):
-    noise = SystemNoise().integers(kind(scale), (100, 200))
-    assert noise.dtype == np.int64
-    assert_law(noise.ravel(), kind(scale))
-
-
-@pytest.mark.parametrize("kind", [Laplace, Gaussian])
-@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e12])
-def test_system_noise_at_the_ends_of_its_range(kind, scale):
-    noise = SystemNoise().integers(kind(scale), (500,))
-    if scale < 1:
-        assert np.all(noise == 0)
-    else:
-        assert 0.7 < noise.std() / np.sqrt(kind(scale).variance) < 1.4
-
-
-def test_system_noise_refuses_a_sampler_that_costs_more(monkeypatch):
-    """If OpenDP's accounting and the law's disagree, nothing is drawn."""
-
-    make = noise.dp.m.make_laplace
-    monkeypatch.setattr(
-        noise.dp.m, "make_laplace", lambda domain, metric, scale: make(domain, metric, scale / 2)
-    )
-    with pytest.raises(RuntimeError, match="nothing is released"):
-        SystemNoise().integers(Laplace(2.0), (3,))
-
-
-def test_system_words_are_uniform():
-    words = SystemNoise().words(400_000)
-    assert words.dtype == np.uint64
-    for shift in (0, 28, 56):
-        assert_law((words >> np.uint64(shift) & np.uint64(255)).astype(int), np.full(256, 1 / 256))
 
 
 def test_labels_of_a_real_release_follow_the_channel():
