@@ -57,7 +57,8 @@ class ClusterDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=Tru
 
     References
     ----------
-    "Cluster-DP", arXiv:2308.00957.
+    Javanmard, Mirrokni and Pouget-Abadie (2025), "Improving the variance of differentially private
+    randomized experiments through clustering", arXiv:2308.00957.
 
     Examples
     --------

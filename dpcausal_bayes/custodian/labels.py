@@ -50,7 +50,8 @@ def release_labels(
 
     References
     ----------
-    "Cluster-DP", arXiv:2308.00957.
+    Javanmard, Mirrokni and Pouget-Abadie (2025), "Improving the variance of differentially private
+    randomized experiments through clustering", arXiv:2308.00957.
 
     Examples
     --------
