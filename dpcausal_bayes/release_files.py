@@ -120,6 +120,11 @@ def to_json(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=_encode)
 
 
+def from_json[T](content: bytes, kind: type[T]) -> T:
+    """Decode what `to_json` made of a schema, mechanism or loss."""
+    return msgspec.json.decode(content, type=kind, dec_hook=_decode)
+
+
 def _encode(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()

@@ -1,0 +1,252 @@
+"""From a model and its release to posterior draws: the only place that samples."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pytensor.compile.mode import Mode
+
+from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.models.label_likelihood import release_data
+from dpcausal_bayes.release_files import from_json, to_json
+from dpcausal_bayes.releases import LabelRelease
+from dpcausal_bayes.schema import Schema
+
+__all__ = ["fit", "log_densities", "read_manifest"]
+
+PREDICTIVE_DRAWS = 500
+# Forward draws are few: compiling them would cost more than they do.
+_INTERPRETED = {"mode": Mode(linker="py", optimizer="fast_compile")}
+
+
+def fit(
+    model: pm.Model,
+    release: LabelRelease,
+    *,
+    draws: int = 1000,
+    tune: int = 500,
+    chains: int = 4,
+    random_seed: int | None = None,
+    progressbar: bool = True,
+    **sample_kwargs: Any,
+) -> xr.DataTree:
+    """Draw from the posterior of a model given its release.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        From a factory in `dpcausal_bayes.models`, changed or not.
+    release : LabelRelease
+        The release that the model was built from.
+    draws, tune, chains : int
+        Per chain: kept draws, warm-up draws; number of chains.
+    random_seed : int, optional
+        Equal seeds give equal draws.
+    progressbar : bool
+    **sample_kwargs
+        For `pymc.sample`, which uses nutpie.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior`` and ``sample_stats``; ``prior`` and ``prior_predictive``, and
+        ``posterior_predictive``, with replicated releases, of about 500 draws;
+        ``log_likelihood`` and ``log_prior``, for power scaling; ``observed_data``;
+        ``constant_data``, with the release's counts by cluster, arm and level. The attribute
+        ``manifest`` is one JSON string: see `read_manifest`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A release of another kind, or one that the model was not built from.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dpcausal_bayes import models
+    >>> from dpcausal_bayes.schema import Arm, Levels
+    >>> from dpcausal_bayes.simulate import simulate_release
+    >>> schema = Schema(arm=Arm("any", control=0, treated=1), outcome=Levels("got", [0, 1]))
+    >>> table = pd.DataFrame({"any": [0, 1] * 50, "got": [0, 0, 1, 1, 1] * 20})
+    >>> mechanism = ClusterDP.calibrated(schema, epsilon=1.0)
+    >>> release = simulate_release(table, schema, mechanism, seed=1)
+    >>> model = models.cluster_labels(release)
+    >>> tree = fit(model, release, draws=100, chains=2, random_seed=1, progressbar=False)
+    >>> dict(tree.posterior["share"].sizes)
+    {'chain': 2, 'draw': 100, 'cluster': 1, 'arm': 2, 'level': 2}
+    """
+    _check(model, release)
+    seed = _seed(random_seed)
+    prior = pm.sample_prior_predictive(
+        PREDICTIVE_DRAWS, model=model, random_seed=seed, compile_kwargs=_INTERPRETED
+    )
+    tree = pm.sample(
+        draws,
+        model=model,
+        tune=tune,
+        chains=chains,
+        random_seed=seed,
+        progressbar=progressbar,
+        **sample_kwargs,
+    )
+    step = max(draws * chains // PREDICTIVE_DRAWS, 1)
+    replicated = pm.sample_posterior_predictive(
+        tree["posterior"].dataset.isel(draw=slice(None, None, step)),
+        model=model,
+        freeze_vars=[variable.name for variable in model.free_RVs],
+        random_seed=seed,
+        progressbar=False,
+        compile_kwargs=_INTERPRETED,
+    )
+    groups = {name: tree[name].dataset for name in ("posterior", "sample_stats", "observed_data")}
+    groups |= {name: prior[name].dataset for name in ("prior", "prior_predictive")}
+    groups["posterior_predictive"] = replicated["posterior_predictive"].dataset
+    groups["constant_data"] = _public_facts(release).assign(
+        noise_aware=float(model["noise_aware"].get_value())
+    )
+    fitted = xr.DataTree.from_dict(groups)
+    fitted.attrs["manifest"] = _manifest(model, release, seed)
+    return fitted
+
+
+def log_densities(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
+    """Add each draw's log-likelihood and log-prior, which power scaling needs.
+
+    Then ``arviz.psense_summary(tree)`` says how far the answer moves when the prior, or the
+    likelihood, is made a little stronger or weaker. Kept apart from `fit` since it compiles twice.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `fit`.
+    model : pymc.Model
+
+    Returns
+    -------
+    xarray.DataTree
+        With groups ``log_likelihood`` and ``log_prior``.
+
+    Examples
+    --------
+    ``log_densities(tree, model)`` after ``tree = fit(model, release)``.
+    """
+    result = tree.copy()
+    options = {"model": model, "progressbar": False, "extend_inferencedata": False}
+    for name, compute in (
+        ("log_likelihood", pm.stats.compute_log_likelihood),
+        ("log_prior", pm.stats.compute_log_prior),
+    ):
+        found = compute(tree, **options)
+        result[name] = found if isinstance(found, xr.DataTree) else xr.DataTree(dataset=found)
+    return result
+
+
+def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
+    """Read how a tree came about.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `fit` or a later step.
+
+    Returns
+    -------
+    dict
+        ``model``, ``noise_aware``, ``priors``, ``release_digest``, ``non_private``, ``n``,
+        ``loss``, ``random_seed``, ``versions``; ``schema`` and ``mechanism`` as objects.
+
+    Raises
+    ------
+    ValueError
+        A tree without a manifest.
+
+    Examples
+    --------
+    >>> read_manifest(xr.DataTree())
+    Traceback (most recent call last):
+    ...
+    ValueError: the tree has no manifest: it must come from dpcausal_bayes.fit
+    """
+    if "manifest" not in tree.attrs:
+        raise ValueError("the tree has no manifest: it must come from dpcausal_bayes.fit")
+    manifest: dict[str, Any] = json.loads(tree.attrs["manifest"])
+    manifest["schema"] = msgspec.convert(manifest["schema"], Schema)
+    manifest["mechanism"] = from_json(json.dumps(manifest["mechanism"]).encode(), ClusterDP)
+    return manifest
+
+
+def _manifest(model: pm.Model, release: LabelRelease, seed: int) -> str:
+    """Write down how the draws came about, as one JSON string."""
+    packages = ("dpcausal_bayes", "pymc", "arviz", "nutpie", "numpy")
+    public = {field: getattr(release, field) for field in ("schema", "mechanism", "loss")}
+    return json.dumps(
+        {
+            "model": {
+                variable.name: variable.str_repr(formatting="plain", include_params=True)
+                for variable in model.free_RVs
+            },
+            "noise_aware": bool(model["noise_aware"].get_value()),
+            "release_digest": release.digest,
+            "non_private": release.non_private,
+            "n": release.n,
+            **{name: json.loads(to_json(value)) for name, value in public.items()},
+            "random_seed": seed,
+            "versions": {name: importlib.metadata.version(name) for name in packages},
+        }
+    )
+
+
+def _seed(random_seed: int | None) -> int:
+    """Return the seed, or a new one to be recorded."""
+    if random_seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return int(random_seed)
+
+
+def _public_facts(release: LabelRelease) -> xr.Dataset:
+    """Return the release's counts, with names for their dimensions."""
+    schema = release.schema
+    dims = ("cluster", "arm", "level")
+    facts = {
+        "cell_size": (dims[:2], release.cell_size),
+        "label_count": (dims, release.label_counts),
+        "label_prior": (dims, release.prior),
+    }
+    if release.noisy_counts is not None:
+        facts["noisy_count"] = (dims, release.noisy_counts)
+    if schema.outcome.values is not None:
+        facts["level_value"] = (dims[2:], np.array(schema.outcome.values, dtype=float))
+    coords = {
+        "cluster": list(schema.clusters),
+        "arm": list(schema.arms),
+        "level": list(schema.level_labels),
+    }
+    return xr.Dataset(facts, coords=coords)
+
+
+def _check(model: Any, release: Any) -> None:
+    """Raise unless the model was built from the release."""
+    if not isinstance(model, pm.Model):
+        raise TypeError(
+            f"model is a {type(model).__name__}: pass a pymc.Model, such as "
+            "dpcausal_bayes.models.cluster_labels(release)"
+        )
+    if not isinstance(release, LabelRelease):
+        raise TypeError(
+            f"release is a {type(release).__name__}: pass the LabelRelease the model was built from"
+        )
+    names = ("released", "noise_aware")
+    if not all(name in model.named_vars for name in names):
+        raise ValueError(
+            f"model lacks the data {names}: build it with a factory in dpcausal_bayes.models"
+        )
+    if not np.array_equal(model["released"].get_value(), release_data(release)["released"]):
+        raise ValueError(
+            "model holds other released values than release: build the model from this release"
+        )
