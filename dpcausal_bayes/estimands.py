@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 import xarray as xr
 
+from dpcausal_bayes.manifest import read_manifest
+from dpcausal_bayes.models.confidential import confidential_counts
 from dpcausal_bayes.potential import (
     POPULATIONS,
     Population,
@@ -297,15 +299,3 @@ def _checked(estimands: Any) -> list[_Contrast]:
     if twice:
         raise ValueError(f"estimands has {twice[0]!r} twice: ask for each once")
     return list(estimands)
-
-
-def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
-    from dpcausal_bayes.fitting import read_manifest
-
-    return read_manifest(tree)
-
-
-def confidential_counts(tree: xr.DataTree, rng: np.random.Generator) -> xr.DataArray:
-    from dpcausal_bayes.models.cluster_labels import confidential_counts
-
-    return confidential_counts(tree, rng)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 from typing import Any
 
-import msgspec
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.compile.mode import Mode
 
-from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.manifest import write_manifest
 from dpcausal_bayes.models.label_likelihood import release_data
-from dpcausal_bayes.release_files import from_json, to_json
 from dpcausal_bayes.releases import LabelRelease
-from dpcausal_bayes.schema import Schema
 
-__all__ = ["fit", "log_densities", "read_manifest"]
+__all__ = ["fit", "log_densities"]
 
 PREDICTIVE_DRAWS = 500
 # Forward draws are few: compiling them would cost more than they do.
@@ -59,7 +54,7 @@ def fit(
         ``posterior_predictive``, with replicated releases, of about 500 draws;
         ``log_likelihood`` and ``log_prior``, for power scaling; ``observed_data``;
         ``constant_data``, with the release's counts by cluster, arm and level. The attribute
-        ``manifest`` is one JSON string: see `read_manifest`.
+        ``manifest`` is one JSON string: see `dpcausal_bayes.manifest.read_manifest`.
 
     Raises
     ------
@@ -70,6 +65,7 @@ def fit(
     --------
     >>> import pandas as pd
     >>> from dpcausal_bayes import models
+    >>> from dpcausal_bayes.mechanisms import ClusterDP
     >>> from dpcausal_bayes.schema import Arm, Levels
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> schema = Schema(arm=Arm("any", control=0, treated=1), outcome=Levels("got", [0, 1]))
@@ -111,7 +107,7 @@ def fit(
         noise_aware=float(model["noise_aware"].get_value())
     )
     fitted = xr.DataTree.from_dict(groups)
-    fitted.attrs["manifest"] = _manifest(model, release, seed)
+    fitted.attrs["manifest"] = write_manifest(model, release, seed)
     return fitted
 
 
@@ -145,61 +141,6 @@ def log_densities(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
         found = compute(tree, **options)
         result[name] = found if isinstance(found, xr.DataTree) else xr.DataTree(dataset=found)
     return result
-
-
-def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
-    """Read how a tree came about.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        From `fit` or a later step.
-
-    Returns
-    -------
-    dict
-        ``model``, ``noise_aware``, ``priors``, ``release_digest``, ``non_private``, ``n``,
-        ``loss``, ``random_seed``, ``versions``; ``schema`` and ``mechanism`` as objects.
-
-    Raises
-    ------
-    ValueError
-        A tree without a manifest.
-
-    Examples
-    --------
-    >>> read_manifest(xr.DataTree())
-    Traceback (most recent call last):
-    ...
-    ValueError: the tree has no manifest: it must come from dpcausal_bayes.fit
-    """
-    if "manifest" not in tree.attrs:
-        raise ValueError("the tree has no manifest: it must come from dpcausal_bayes.fit")
-    manifest: dict[str, Any] = json.loads(tree.attrs["manifest"])
-    manifest["schema"] = msgspec.convert(manifest["schema"], Schema)
-    manifest["mechanism"] = from_json(json.dumps(manifest["mechanism"]).encode(), ClusterDP)
-    return manifest
-
-
-def _manifest(model: pm.Model, release: LabelRelease, seed: int) -> str:
-    """Write down how the draws came about, as one JSON string."""
-    packages = ("dpcausal_bayes", "pymc", "arviz", "nutpie", "numpy")
-    public = {field: getattr(release, field) for field in ("schema", "mechanism", "loss")}
-    return json.dumps(
-        {
-            "model": {
-                variable.name: variable.str_repr(formatting="plain", include_params=True)
-                for variable in model.free_RVs
-            },
-            "noise_aware": bool(model["noise_aware"].get_value()),
-            "release_digest": release.digest,
-            "non_private": release.non_private,
-            "n": release.n,
-            **{name: json.loads(to_json(value)) for name, value in public.items()},
-            "random_seed": seed,
-            "versions": {name: importlib.metadata.version(name) for name in packages},
-        }
-    )
 
 
 def _seed(random_seed: int | None) -> int:

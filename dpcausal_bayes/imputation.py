@@ -9,14 +9,18 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from rich.progress import track
+from rich.progress import Progress
 
 from dpcausal_bayes.assignment import Placement, draw_kept, round_counts
+from dpcausal_bayes.manifest import read_manifest
+from dpcausal_bayes.models.confidential import confidential_counts
 from dpcausal_bayes.potential import generator, level_values
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Scalar, Schema
 
 __all__ = ["impute", "imputed_tables"]
+
+BLOCK = 20_000  # counts that are drawn in one go
 
 
 def impute(
@@ -77,10 +81,17 @@ def impute(
     units = _Units(release)
     kind = next(k for k in (np.int8, np.int16, np.int32) if n_levels - 1 <= np.iinfo(k).max)
     true, missing = (np.empty((n_chains, n_draws, release.n), dtype=kind) for _ in range(2))
-    places = list(np.ndindex(n_chains, n_draws))
-    for place in track(places, description="Imputing", disable=not progressbar):
-        true[place] = units.true_labels(counts.values[place], rng)
-        missing[place] = units.missing_labels(share.values[place], rng)
+    drawn = units.imputations(
+        counts.values.reshape(-1, *counts.shape[2:]),
+        share.values.reshape(-1, *share.shape[2:]),
+        rng,
+    )
+    places = np.ndindex(n_chains, n_draws)
+    with Progress(disable=not progressbar) as progress:
+        task = progress.add_task("Imputing", total=n_chains * n_draws)
+        for place, (labels, unseen) in zip(places, drawn, strict=True):
+            true[place], missing[place] = labels, unseen
+            progress.advance(task)
     new = tree.copy()
     new["imputations"] = xr.DataTree(_group(true, missing, counts, tree, release))
     return new
@@ -170,23 +181,32 @@ class _Units:
         self.prior = release.prior.reshape(n_cells, self.n_levels)
         self.size = release.cell_size.reshape(n_cells)
 
-    def true_labels(
-        self, counts: NDArray[np.float64], rng: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """Draw the true labels from confidential counts (cluster, arm, level)."""
-        true = round_counts(counts.reshape(self.prior.shape), self.size, rng)
-        kept = draw_kept(true, self.placement.released, self.prior, self.lam, rng)
-        return self.placement.assign(true, kept, rng)
+    def imputations(
+        self, counts: NDArray[np.float64], share: NDArray[np.float64], rng: np.random.Generator
+    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+        """Yield true and missing labels for each draw of counts and shares (cluster, arm, level).
 
-    def missing_labels(
-        self, share: NDArray[np.float64], rng: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """Draw the labels under the other arm from shares (cluster, arm, level)."""
-        other = share[:, ::-1].reshape(self.prior.shape).astype(float)
+        Parameters
+        ----------
+        counts, share : ndarray, shape (draws, C, 2, K)
+        rng : numpy.random.Generator
+        """
+        shape = (-1, *self.prior.shape)
+        other = share[:, :, ::-1].astype(float).reshape(shape)
         other /= other.sum(axis=-1, keepdims=True)
-        counts = rng.multinomial(self.size, other)
-        # the counts take the place of the cell's true labels, none of them tied to a release
-        return self.placement.assign(counts, np.zeros_like(counts), rng)
+        counts = counts.reshape(shape)
+        together = max(1, BLOCK // self.prior.size)
+        for first in range(0, len(counts), together):
+            part = counts[first : first + together]
+            true = round_counts(part, np.broadcast_to(self.size, part.shape[:-1]), rng)
+            released = np.broadcast_to(self.placement.released, true.shape)
+            kept = draw_kept(true, released, self.prior, self.lam, rng)
+            missing = rng.multinomial(self.size, other[first : first + together])
+            for one in zip(true, kept, missing, strict=True):
+                yield (
+                    self.placement.assign(one[0], one[1], rng),
+                    self.placement.scatter(one[2], rng),
+                )
 
 
 def _check_release(manifest: dict[str, Any], release: LabelRelease) -> None:
@@ -247,15 +267,3 @@ def _group(
     if values is not None:
         group = group.assign_coords(level_value=("level", values.values))
     return group
-
-
-def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
-    from dpcausal_bayes.fitting import read_manifest
-
-    return read_manifest(tree)
-
-
-def confidential_counts(tree: xr.DataTree, rng: np.random.Generator) -> xr.DataArray:
-    from dpcausal_bayes.models.cluster_labels import confidential_counts
-
-    return confidential_counts(tree, rng)

@@ -340,8 +340,8 @@ def binary_population(
 def _schema(clusters: int, levels: list[Any]) -> Schema:
     return Schema(
         arm=Arm("treated", control=0, treated=1),
-        outcome=Levels("y", levels),
-        cluster=Categories("cluster", [f"c{c + 1}" for c in range(clusters)]),
+        outcome=Levels("y", tuple(levels)),
+        cluster=Categories("cluster", tuple(f"c{c + 1}" for c in range(clusters))),
     )
 
 

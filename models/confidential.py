@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from dpcausal_bayes.laws import Laplace
+from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.models.label_likelihood import count_moments, mixing_scale, routes
 from dpcausal_bayes.models.noise import low_rank_normal_draw
@@ -18,9 +19,7 @@ from dpcausal_bayes.models.small_cells import Cells, exact_cells
 __all__ = ["confidential_counts"]
 
 
-def confidential_counts(
-    tree: xr.DataTree, mechanism: ClusterDP, rng: np.random.Generator
-) -> xr.DataArray:
+def confidential_counts(tree: xr.DataTree, rng: np.random.Generator) -> xr.DataArray:
     r"""Draw the confidential counts N of each cell, one table for each posterior draw.
 
     In a cell with few possible tables, from :math:`P(N \mid p, \text{release})` exactly: whole
@@ -31,8 +30,7 @@ def confidential_counts(
     Parameters
     ----------
     tree : xarray.DataTree
-        From `dpcausal_bayes.fit`: its groups ``posterior`` and ``constant_data``.
-    mechanism : ClusterDP
+        From `dpcausal_bayes.fit`: its groups ``posterior`` and ``constant_data``, and its manifest.
     rng : numpy.random.Generator
 
     Returns
@@ -43,7 +41,7 @@ def confidential_counts(
     posterior, constant = tree["posterior"].dataset, tree["constant_data"].dataset
     dims = ("cluster", "arm", "level")
     share = posterior["share"].transpose("chain", "draw", *dims)
-    cells = _cells(constant, mechanism, dims)
+    cells = _cells(constant, read_manifest(tree)["mechanism"], dims)
     flat = share.values.reshape(-1, len(cells.size), share.sizes["level"])
     if not float(constant["noise_aware"]):
         counts = np.broadcast_to(cells.released.astype(float), flat.shape)

@@ -142,7 +142,7 @@ class _LowRankNormal(Op):
         for storage, value in zip(output_storage, _density_and_gradient(*inputs), strict=True):
             storage[0] = value
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: list[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
         return [shapes[0][:1], *shapes[:3]]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:

@@ -141,7 +141,8 @@ def log_label_likelihood(
               \mathrm{Mult}(M - S; r, \tilde q),
 
     and :math:`\mathrm{Mult}(B; r, \tilde q) = r!\, e^t t^{-r} \prod_y
-    \mathrm{Poi}(B_y; t \tilde q_y)` for any t: a convolution over levels, then a sum over :math:`\sum S`.
+    \mathrm{Poi}(B_y; t \tilde q_y)` for any t: a convolution over
+    levels, then a sum over :math:`\sum S`.
 
     Parameters
     ----------
