@@ -5,6 +5,7 @@ from math import factorial
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 
 from chi_square import assert_law
 from dpcausal_bayes.assignment import KeptLaw, Placement, draw_kept, kept_mode, round_counts
@@ -127,6 +128,28 @@ def test_sampler_forgets_where_it_started(lam, monkeypatch):
     tolerance = 5 * few.std() * np.sqrt(2 / 4000)
     assert abs(few.mean() - fewer.mean()) <= tolerance
     assert abs(few.mean() / true.sum() - (1 - lam)) < 0.02
+
+
+@pytest.mark.parametrize("lam", [0.02, 0.1, 0.3, 0.9])
+@pytest.mark.parametrize(("true", "prior"), [((15, 15), (0.5, 0.5)), ((5, 20), (0.2, 0.8))])
+def test_each_sweep_about_halves_the_memory(true, prior, lam):
+    # the sampler's transition matrix, by quadrature over t: its second eigenvalue, exactly
+    places, law = law_of_kept(true, true, prior, lam)
+    places = np.array(places)
+    lost = sum(true) - places.sum(axis=1)
+    log_t = np.linspace(-25, np.log(6 * sum(true) + 60), 4000)
+    log_gamma = (lost[:, None] + 1) * log_t - np.exp(log_t) - gammaln(lost + 1)[:, None]
+    log_step = np.zeros((len(places), len(log_t)))
+    for y, n in enumerate(true):
+        support = np.arange(n + 1)[:, None]
+        every = KeptLaw(np.full((n + 1, 1), n), np.full((n + 1, 1), n))
+        log_p = every.log_weight(support, np.log(lam / (1 - lam) * prior[y]) + log_t)
+        log_step += (log_p - np.logaddexp.reduce(log_p, axis=0))[places[:, y]]
+    step = np.exp(log_gamma) @ np.exp(log_step).T * (log_t[1] - log_t[0])
+    np.testing.assert_allclose(law @ step, law, atol=1e-9)  # the law is stationary
+    values = np.sort(abs(np.linalg.eigvals(step)))
+    assert values[-1] == pytest.approx(1)
+    assert values[-2] < 0.55
 
 
 def test_one_sweep_is_too_few(monkeypatch):
