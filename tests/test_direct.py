@@ -243,6 +243,13 @@ def test_clusters_without_a_contrast_are_named_and_never_dropped():
         assert "2 clusters left out" in repr(found)
 
 
+def test_a_one_armed_cluster_is_not_taken_for_an_empty_one():
+    trial = Population(schema=SCHEMA, shares=SHARES, cell_size=[[5, 5], [7, 0]])
+    for contrast in ALL:
+        with pytest.raises(ValueError, match="cluster 'b' has fewer than two units in an arm"):
+            contrast(release_of(trial))
+
+
 def test_an_empty_cluster_has_no_weight_and_is_listed():
     trial = Population(schema=SCHEMA, shares=SHARES, cell_size=[[5, 5], [0, 0]])
     release = release_of(trial)
