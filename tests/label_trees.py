@@ -2,12 +2,10 @@
 
 import json
 
-import msgspec
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.release_files import to_json
 from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
@@ -64,6 +62,7 @@ def make_tree(release, share, prior_share=None, seed=5, **sample_stats):
         "cell_size": (dims[2:4], release.cell_size),
         "label_count": (dims[2:], release.label_counts),
         "label_prior": (dims[2:], release.prior),
+        "noise_aware": 1.0,
     }
     if schema.outcome.values is not None:
         constants["level_value"] = (dims[4:], np.array(schema.outcome.values))
@@ -79,14 +78,14 @@ def make_tree(release, share, prior_share=None, seed=5, **sample_stats):
         }
     )
     manifest = {
-        "model": "cluster_labels",
+        "model": {},
+        "noise_aware": True,
         "release_digest": release.digest,
         "non_private": release.non_private,
-        "schema": msgspec.json.decode(to_json(schema)),
-        "mechanism": msgspec.json.decode(to_json(release.mechanism)),
-        "loss": msgspec.json.decode(to_json(release.loss)),
+        "schema": json.loads(to_json(schema)),
+        "mechanism": json.loads(to_json(release.mechanism)),
+        "loss": json.loads(to_json(release.loss)),
         "n": release.n,
-        "priors": {},
         "random_seed": seed,
         "versions": {},
     }
@@ -104,15 +103,3 @@ def fixed_counts(counts):
         )
 
     return confidential_counts
-
-
-def read_manifest(tree):
-    """Read the manifest without the module that fits."""
-    manifest = json.loads(tree.attrs["manifest"])
-    for field, kind in (("schema", Schema), ("mechanism", ClusterDP)):
-        manifest[field] = msgspec.convert(manifest[field], kind, dec_hook=_decode)
-    return manifest
-
-
-def _decode(kind, value):
-    return {"Laplace": Laplace, "Gaussian": Gaussian}[value]

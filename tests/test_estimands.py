@@ -9,7 +9,7 @@ import xarray as xr
 
 from dpcausal_bayes import estimands as module
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
-from label_trees import fixed_counts, make_release, make_schema, make_tree, read_manifest
+from label_trees import fixed_counts, make_release, make_schema, make_tree
 
 KINDS = (ATE, ATT, ATC)
 EVERY = [kind(by=by) for kind in KINDS for by in (None, "cluster")]
@@ -25,7 +25,6 @@ TABLE = {"north": 50 / 40 - 7 / 10, "south": 20 / 20 - 30 / 30}
 @pytest.fixture(autouse=True)
 def _known_counts(monkeypatch):
     monkeypatch.setattr(module, "confidential_counts", fixed_counts(COUNTS))
-    monkeypatch.setattr(module, "read_manifest", read_manifest)
 
 
 @pytest.fixture

@@ -1,12 +1,18 @@
 """Imputed units: margins, names, dims, and complete tables."""
 
+import itertools
+
 import numpy as np
 import pytest
 import xarray as xr
 
+from chi_square import assert_law
 from dpcausal_bayes import imputation as module
+from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.imputation import impute, imputed_tables
+from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.models.confidential import confidential_counts
 from dpcausal_bayes.schema import Arm, Levels, Schema
 from dpcausal_bayes.simulate import simulate_release
 from label_trees import (
@@ -15,7 +21,6 @@ from label_trees import (
     make_schema,
     make_table,
     make_tree,
-    read_manifest,
 )
 
 COUNTS = np.array([[[5, 3, 2], [10, 10, 20]], [[10, 10, 10], [0, 20, 0]]])
@@ -25,7 +30,6 @@ SHARES = np.array([[[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], [[0.4, 0.4, 0.2], [0.0, 0
 @pytest.fixture(autouse=True)
 def _known_counts(monkeypatch):
     monkeypatch.setattr(module, "confidential_counts", fixed_counts(COUNTS))
-    monkeypatch.setattr(module, "read_manifest", read_manifest)
 
 
 @pytest.fixture
@@ -224,3 +228,60 @@ def test_many_levels_take_a_wider_code(monkeypatch):
     codes = new["imputations"]["true_label"]
     assert codes.dtype == np.int16
     assert codes.max() == 199
+
+
+@pytest.mark.parametrize("noise", [Laplace, Gaussian])
+@pytest.mark.parametrize(
+    ("counts", "shares"),
+    [
+        ([[[3, 1], [1, 3]]], [[[0.7, 0.3], [0.4, 0.6]]]),
+        ([[[2, 1, 1], [0, 2, 1]]], [[[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]]),
+    ],
+)
+def test_units_against_every_table_that_could_have_been(counts, shares, noise, monkeypatch):
+    # the whole way: counts given shares and release, then labels given counts
+    monkeypatch.setattr(module, "confidential_counts", confidential_counts)
+    counts, shares = np.array(counts), np.array(shares)
+    n_levels = counts.shape[-1]
+    schema = make_schema(["all"], range(n_levels))
+    mechanism = ClusterDP(lam=0.6, sigma=1.5, gamma=0.4 / n_levels, noise=noise, delta=1e-6)
+    release = make_release(schema, counts, mechanism, seed=3)
+    draws = 10_000
+    tree = make_tree(release, np.broadcast_to(shares, (1, draws, *shares.shape)))
+    labels = run(tree, release, draws=draws)["imputations"]["true_label"].values[0]
+    for arm in range(2):
+        units = np.flatnonzero(release.arm == arm)
+        channel = mechanism.channel(release.prior[0, arm])
+        places, weights = {}, []
+        for place in itertools.product(range(n_levels), repeat=len(units)):
+            table = np.bincount(place, minlength=n_levels)
+            error = release.noisy_counts[0, arm] - table
+            weight = shares[0, arm][list(place)].prod()
+            weight *= channel[release.label[units], list(place)].prod()
+            places[place] = len(places)
+            weights.append(weight * np.exp(mechanism.noise_law.log_pmf(error).sum()))
+        law = np.array(weights) / np.sum(weights)
+        found = np.array([places[tuple(row)] for row in labels[:, units].tolist()])
+        assert_law(found, law)
+        with pytest.raises(AssertionError, match="p-value"):  # the test can tell laws apart
+            assert_law(found, law**1.2 / np.sum(law**1.2))
+
+
+def test_imputed_effects_are_the_estimands_of_these_units(monkeypatch):
+    # two roads to one posterior: mean and spread of the effect on these units
+    monkeypatch.setattr(module, "confidential_counts", confidential_counts)
+    counts = np.array([[[3, 1, 2], [1, 3, 1]], [[2, 2, 0], [1, 1, 4]]])
+    mechanism = ClusterDP(lam=0.6, sigma=1.5, gamma=0.1)
+    release = make_release(make_schema(), counts, mechanism)
+    shares = np.random.default_rng(2).dirichlet(np.ones(3), size=(2, 2000, 2, 2))
+    tree = make_tree(release, shares)
+    new = run(estimate(tree, [ATE(), ATT(), ATC()], population="sample"), release, draws=4000)
+    group = new["imputations"]
+    true, missing = (group[name].values.reshape(4000, -1) for name in group.data_vars)
+    effect = np.where(release.arm == 1, 1, -1) * (true.astype(int) - missing)
+    for name, who in {"ate": [0, 1], "att": [1], "atc": [0]}.items():
+        imputed = effect[:, np.isin(release.arm, who)].mean(axis=1)
+        estimated = new["estimands"][name].values.ravel()
+        spread = estimated.std() * np.sqrt(2 / 4000)
+        assert abs(imputed.mean() - estimated.mean()) < 5 * spread
+        assert abs(imputed.std() / estimated.std() - 1) < 5 / np.sqrt(4000)

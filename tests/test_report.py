@@ -8,7 +8,7 @@ import xarray as xr
 from dpcausal_bayes import estimands as module
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.report import Report, report, split_sd
-from label_trees import fixed_counts, make_release, make_schema, make_tree, read_manifest
+from label_trees import fixed_counts, make_release, make_schema, make_tree
 
 COUNTS = np.array([[[50, 30, 20], [20, 30, 50]], [[40, 40, 20], [30, 40, 30]]])
 COLUMNS = [
@@ -37,7 +37,6 @@ def posterior_shares(counts, chains=4, draws=300, seed=1):
 @pytest.fixture
 def hand_made(monkeypatch):
     """Return a maker of trees with estimands, given counts and estimands."""
-    monkeypatch.setattr(module, "read_manifest", read_manifest)
 
     def make(counts=COUNTS, estimands=None, population="super", shares=None, **stats):
         monkeypatch.setattr(module, "confidential_counts", fixed_counts(counts))
