@@ -235,6 +235,12 @@ def estimate(
     ------
     TypeError, ValueError
         Another population, a factor that the model does not have, levels without scores.
+
+    Examples
+    --------
+    ``tree = estimate(tree, [ATE(), ATT(), ATE(by="cluster")], population="super")`` after
+    ``tree = fit(model, release)``; then ``arviz.summary(tree, group="estimands")``. The whole way
+    is shown in `report`.
     """
     estimands = _checked(estimands)
     if population not in POPULATIONS:

@@ -155,6 +155,26 @@ def report(
     ----------
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
     localization: an improved R-hat for assessing convergence of MCMC".
+
+    Examples
+    --------
+    The whole way from a release, here a simulated one, to a report:
+
+    >>> from dpcausal_bayes import ATE, ATT, estimate, fit, impute, imputed_tables, models
+    >>> from dpcausal_bayes.mechanisms import ClusterDP
+    >>> from dpcausal_bayes.populations import binary_population
+    >>> from dpcausal_bayes.simulate import simulate_release
+    >>> population = binary_population(clusters=2, units_per_cluster=200)
+    >>> mechanism = ClusterDP.calibrated(population.schema, epsilon=2.0)
+    >>> release = simulate_release(population.draw(1), population.schema, mechanism, seed=1)
+    >>> model = models.cluster_labels(release)
+    >>> tree = fit(model, release, draws=200, chains=2, random_seed=1, progressbar=False)
+    >>> tree = impute(tree, release, draws=4, progressbar=False)
+    >>> [len(table) for table in imputed_tables(tree, release)]
+    [400, 400, 400, 400]
+    >>> tree = estimate(tree, [ATE(), ATT(), ATE(by="cluster")], population="super")
+    >>> report(tree).table.index.tolist()
+    ['ate', 'att', 'ate[c1]', 'ate[c2]']
     """
     _check(tree, ci_prob, ci_kind, rope)
     group = tree["estimands"].to_dataset()

@@ -83,6 +83,17 @@ def test_released_labels_inform_the_true_ones(release, tree):
     assert agree > 0.9
 
 
+def test_a_model_that_is_blind_to_the_noise_reads_released_labels_as_true(monkeypatch, release):
+    monkeypatch.setattr(module, "confidential_counts", confidential_counts)
+    tree = make_tree(release, np.broadcast_to(SHARES, (1, 5, *SHARES.shape)))
+    tree["constant_data"]["noise_aware"] = 0.0
+    tree.attrs["manifest"] = tree.attrs["manifest"].replace(
+        '"noise_aware": true', '"noise_aware": false'
+    )
+    new = run(tree, release, draws=5)
+    assert (new["imputations"]["true_label"] == release.label).all()
+
+
 def test_missing_labels_follow_the_other_arm(tree, release):
     new = run(tree, release, draws=60)
     counts = cell_counts(new["imputations"]["missing_label"].values, release)
