@@ -122,7 +122,7 @@ def draw_kept(
     prior = np.broadcast_to(prior, true.shape)
     size = true.sum(axis=-1)
     base = lam / (1 - lam) * prior
-    lost = size * lam
+    lost = np.rint(size * lam).astype(np.int64)
     for _ in range(SWEEPS):
         kept = kept_mode(true, released, base * (lost + 1)[..., None])
         lost = size - kept.sum(axis=-1)
@@ -273,18 +273,15 @@ class Placement(NamedTuple):
             True label codes in the units' own order.
         """
         n_cells, n_levels = self.released.shape
-        stays = np.arange(int(self.released.sum())) - np.repeat(
-            _starts(self.released), self.released.ravel()
-        )
-        stays = stays < np.repeat(kept.ravel(), self.released.ravel())
-        mixed = (kept > 0) & (kept < self.released)
-        _shuffle_blocks(stays, self.released, mixed, rng)
+        group_size = self.released.ravel()
+        rank = np.arange(len(self.order)) - np.repeat(_starts(group_size), group_size)
+        stays = rank < np.repeat(kept.ravel(), group_size)
+        _shuffle_blocks(stays, group_size, (kept > 0) & (kept < self.released), rng)
+        levels = np.tile(np.arange(n_levels, dtype=np.int32), n_cells)
         lost = true - kept
-        rest = np.repeat(np.tile(np.arange(n_levels, dtype=np.int32), n_cells), lost.ravel())
+        rest = np.repeat(levels, lost.ravel())
         _shuffle_blocks(rest, lost.sum(axis=1), (lost > 0).sum(axis=1) > 1, rng)
-        label = np.repeat(
-            np.tile(np.arange(n_levels, dtype=np.int32), n_cells), self.released.ravel()
-        )
+        label = np.repeat(levels, group_size)
         label[~stays] = rest
         assigned = np.empty_like(label)
         assigned[self.order] = label
