@@ -45,7 +45,7 @@ def fit(
         Equal seeds give equal draws.
     progressbar : bool
     **sample_kwargs
-        For `pymc.sample`, which uses nutpie.
+        For `pymc.sample`, which uses nutpie. ``target_accept`` is 0.9 unless given.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def fit(
         chains=chains,
         random_seed=seed,
         progressbar=progressbar,
-        **sample_kwargs,
+        **{"target_accept": 0.9, **sample_kwargs},
     )
     step = max(draws * chains // PREDICTIVE_DRAWS, 1)
     replicated = pm.sample_posterior_predictive(
@@ -103,7 +103,7 @@ def fit(
     groups = {name: tree[name].dataset for name in ("posterior", "sample_stats", "observed_data")}
     groups |= {name: prior[name].dataset for name in ("prior", "prior_predictive")}
     groups["posterior_predictive"] = replicated["posterior_predictive"].dataset
-    groups["constant_data"] = _public_facts(release).assign(
+    groups["constant_data"] = public_facts(release).assign(
         noise_aware=float(model["noise_aware"].get_value())
     )
     fitted = xr.DataTree.from_dict(groups)
@@ -150,7 +150,7 @@ def _seed(random_seed: int | None) -> int:
     return int(random_seed)
 
 
-def _public_facts(release: LabelRelease) -> xr.Dataset:
+def public_facts(release: LabelRelease) -> xr.Dataset:
     """Return the release's counts, with names for their dimensions."""
     schema = release.schema
     dims = ("cluster", "arm", "level")

@@ -42,8 +42,9 @@ def level_space(outcome: Levels, correlation_length: float) -> LevelSpace:
     r"""Build the coordinates of an outcome's log shares.
 
     The covariance of log shares at unit scale is :math:`R_{kl} = e^{-|k-l|/(\text{length} K)}` for
-    ordered levels and the identity for unordered ones; a profile has :math:`x x'` more, for the
-    scores x, since clusters differ most in where their outcomes lie.
+    ordered levels and the identity for unordered ones. A profile has :math:`x x' + z z'` more, for
+    the scores x and :math:`z = x^2 - \overline{x^2}`: clusters differ most in where their outcomes
+    lie and how far they spread, and what falls off keeps falling where noise drowns the counts.
     """
     n_levels = len(outcome.levels)
     place = np.arange(n_levels)
@@ -59,7 +60,9 @@ def level_space(outcome: Levels, correlation_length: float) -> LevelSpace:
     contrasts[:, 0] *= np.sign(contrasts[:, 0] @ score)
     distance = np.abs(place[:, None] - place) / (correlation_length * n_levels)
     covariance = np.exp(-distance) if outcome.ordered else np.eye(n_levels)
-    profile = contrasts.T @ (covariance + np.outer(score, score)) @ contrasts
+    spread = score**2 - np.mean(score**2)
+    trends = np.outer(score, score) + np.outer(spread, spread)
+    profile = contrasts.T @ (covariance + trends) @ contrasts
     shape = contrasts[:, 1:].T @ covariance @ contrasts[:, 1:]
     return LevelSpace(score, contrasts, np.linalg.cholesky(profile), np.linalg.cholesky(shape))
 

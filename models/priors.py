@@ -48,7 +48,7 @@ class LabelPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     tilt_sd: float = 3.0
     tilt_cluster_sd_median: float = 0.3
     tilt_cluster_sd_spread: float = 0.7
-    shape_sd: float = 0.5
+    shape_sd: float = 0.3
     correlation_length: float = 0.25
 
     def __post_init__(self) -> None:
