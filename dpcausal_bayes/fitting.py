@@ -45,7 +45,7 @@ def fit(
         Equal seeds give equal draws.
     progressbar : bool
     **sample_kwargs
-        For `pymc.sample`, which uses nutpie. ``target_accept`` is 0.9 unless given.
+        For `pymc.sample`, which uses nutpie. ``target_accept`` is 0.95 unless given.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def fit(
         chains=chains,
         random_seed=seed,
         progressbar=progressbar,
-        **{"target_accept": 0.9, **sample_kwargs},
+        **{"target_accept": 0.95, **sample_kwargs},
     )
     step = max(draws * chains // PREDICTIVE_DRAWS, 1)
     replicated = pm.sample_posterior_predictive(

@@ -251,6 +251,13 @@ def load_release(path: str | os.PathLike[str], *, allow_non_private: bool = Fals
     ReleaseError
         A file that is truncated, altered, of another format or a later version, or simulated.
     FileNotFoundError
+
+    Examples
+    --------
+    >>> load_release("release.json")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: [Errno 2] No such file or directory: 'release.json'
     """
     release = read_file(path, FORMAT, FORMAT_VERSION, LabelRelease)
     _refuse_simulated(release, allow_non_private, "loaded")

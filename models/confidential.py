@@ -9,10 +9,9 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dpcausal_bayes.laws import Laplace
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.models.label_likelihood import count_moments, mixing_scale, routes
+from dpcausal_bayes.models.label_likelihood import count_moments, noise_variance, routes
 from dpcausal_bayes.models.noise import low_rank_normal_draw
 from dpcausal_bayes.models.small_cells import Cells, exact_cells
 
@@ -80,11 +79,12 @@ def _draw(
     counts[:, found.labels_only] = _given_labels(cells, share, found.labels_only, rng)
     if len(found.exact):
         exact = exact_cells(cells)
-        for row, j in enumerate(exact.index):
+        for row, j in enumerate(exact.cell):
             if j in found.exact:
                 counts[:, j] = _table(exact.counts[row], exact.log_weight[row], share[:, j], rng)
     if len(found.normal):
-        counts[:, found.normal] = _normal(cells, share, found.normal, mixing, rng)
+        noisy = np.asarray(cells.noisy, dtype=float)[found.normal]
+        counts[:, found.normal] = _normal(cells, share, noisy, found.normal, mixing, rng)
     return counts
 
 
@@ -122,15 +122,14 @@ def _given_labels(
 def _normal(
     cells: Cells,
     share: NDArray[np.float64],
+    noisy: NDArray[np.float64],
     index: NDArray[np.int64],
     mixing: NDArray[np.float64] | None,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
     """Draw counts given labels, shares and histogram, by the normal law of the likelihood."""
-    law, shape = cells.mechanism.noise_law, share[:, index].shape
-    noise = np.full(shape, law.variance)
-    if isinstance(law, Laplace) and mixing is not None:
-        noise = 2 * mixing_scale(law) ** 2 * mixing
+    shape = share[:, index].shape
+    noise = np.broadcast_to(noise_variance(cells.mechanism.noise_law, mixing), shape)
     moments = count_moments(
         share[:, index], cells.released[index], cells.prior[index], cells.mechanism.lam
     )
@@ -141,7 +140,7 @@ def _normal(
     drawn = low_rank_normal_draw(
         rows(_given_labels(cells, share, index, rng)),
         rows(np.sqrt(noise) * rng.standard_normal(shape)),
-        np.ascontiguousarray(rows(cells.noisy[index].astype(float))),
+        np.ascontiguousarray(rows(noisy)),
         np.ascontiguousarray(rows(moments.variance)[:, :, None, None]),
         np.stack([rows(moments.plus), rows(moments.minus)], axis=-1),
         np.array([1.0, -1.0]),

@@ -16,7 +16,6 @@ rank two.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from dpcausal_bayes.laws import Laplace
+from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.models.noise import low_rank_normal_logp
 from dpcausal_bayes.models.small_cells import Cells, cells_of, exact_cells, few_tables
@@ -36,7 +35,7 @@ __all__ = [
     "Routes",
     "count_moments",
     "label_likelihood",
-    "mixing_scale",
+    "noise_variance",
     "release_data",
     "routes",
 ]
@@ -80,12 +79,21 @@ def count_moments(share: Any, released: Any, prior: Any, lam: float) -> CountMom
     )
 
 
-def mixing_scale(law: Laplace) -> float:
-    r"""Return the scale of the continuous Laplace law with the discrete law's variance.
+def noise_variance(law: Laplace | Gaussian | None, mixing: Any) -> Any:
+    r"""Return the variance of the noise given the exponential variables E of a Laplace law.
 
-    Then :math:`e = \sigma' \sqrt{2 E} z`, with E exponential and z standard normal.
+    :math:`e = \sigma' \sqrt{2 E} z` with z standard normal is continuous Laplace noise; with
+    :math:`2 \sigma'^2` the variance of the discrete law, the variance given E is that times E.
+
+    Parameters
+    ----------
+    law : Laplace or Gaussian
+    mixing : array or tensor, or None
+        E, for a Laplace law.
     """
-    return math.sqrt(law.variance / 2)
+    if law is None:
+        raise ValueError("law is None: a release without a histogram has no noise to score")
+    return law.variance if mixing is None else law.variance * mixing
 
 
 class Routes(NamedTuple):
@@ -113,10 +121,11 @@ def routes(cells: Cells) -> Routes:
     """Sort the cells that hold units by the way their confidential counts are removed."""
     occupied = np.flatnonzero(cells.size)
     none = occupied[:0]
-    if cells.noisy is None:
+    law = cells.mechanism.noise_law
+    if cells.noisy is None or law is None:
         return Routes(none, none, occupied, none)
     known = none
-    if cells.mechanism.noise_law.variance < NEGLIGIBLE_VARIANCE:
+    if law.variance < NEGLIGIBLE_VARIANCE:
         plausible = (cells.noisy.min(-1) >= 0) & (cells.noisy.sum(-1) == cells.size)
         known = occupied[plausible[occupied]]
     exact = np.setdiff1d(few_tables(cells), known)
@@ -198,7 +207,7 @@ class _Scored:
             self.prior = pm.Data("label_prior", data["label_prior"])
         if len(self.routes.exact):
             exact = exact_cells(cells)
-            self.exact_counts = exact.counts[np.isin(exact.index, self.routes.exact)]
+            self.exact_counts = exact.counts[np.isin(exact.cell, self.routes.exact)]
             self.exact_log_weight = pm.Data("exact_log_weight", data["exact_log_weight"])
 
     @property
@@ -230,7 +239,7 @@ class _Scored:
 
     def _normal(self, noisy: Any, released: Any, share: Any, prior: Any, mixing: Any) -> Any:
         moments = count_moments(share, released, prior, self.lam)
-        noise = self.law.variance if mixing is None else 2 * mixing_scale(self.law) ** 2 * mixing
+        noise = noise_variance(self.law, mixing)
         labels = (released * self._log_released_share(share, prior)).sum(-1)
         return labels + low_rank_normal_logp(
             noisy - moments.mean,

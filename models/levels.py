@@ -86,13 +86,14 @@ def pilot(release: LabelRelease) -> Pilot:
     """Estimate log shares and their information from the noisy counts, or else the labels."""
     mechanism = release.mechanism
     size = release.cell_size[..., None].astype(float)
-    if release.noisy_counts is None:
+    law = mechanism.noise_law
+    if release.noisy_counts is None or law is None:
         kept = 1 - mechanism.lam
         estimate = (release.label_counts - mechanism.lam * size * release.prior) / kept
         noise = size * release.prior * mechanism.lam / kept**2
     else:
         estimate = release.noisy_counts.astype(float)
-        noise = np.full(estimate.shape, mechanism.noise_law.variance / 2)
+        noise = np.full(estimate.shape, law.variance / 2)
     share = np.maximum(estimate, 0) + 1 + 0.1 * np.sqrt(noise)
     share /= share.sum(-1, keepdims=True)
     count = size * share

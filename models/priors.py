@@ -44,7 +44,7 @@ class LabelPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     profile_sd: float = 3.0
     cluster_sd_median: float = 1.0
-    cluster_sd_spread: float = 1.0
+    cluster_sd_spread: float = 0.7
     tilt_sd: float = 3.0
     tilt_cluster_sd_median: float = 0.3
     tilt_cluster_sd_spread: float = 0.7

@@ -41,7 +41,7 @@ class ExactCells(NamedTuple):
 
     Attributes
     ----------
-    index : ndarray of int, shape (J,)
+    cell : ndarray of int, shape (J,)
         The cells, in the order of a flattened (C, 2) array.
     counts : ndarray, shape (J, T, K)
         Possible counts; zero where padded.
@@ -49,7 +49,7 @@ class ExactCells(NamedTuple):
         log w(N); minus infinity where padded.
     """
 
-    index: NDArray[np.int64]
+    cell: NDArray[np.int64]
     counts: NDArray[np.float64]
     log_weight: NDArray[np.float64]
 
@@ -104,11 +104,12 @@ def exact_cells(cells: Cells) -> ExactCells:
     most = max((len(table) for table in tables.values()), default=0)
     counts = np.zeros((len(index), most, n_levels))
     log_weight = np.full((len(index), most), -np.inf)
+    law = cells.mechanism.noise_law
     for row, j in enumerate(index):
         table = tables[int(cells.size[j])]
         weight = gammaln(cells.size[j] + 1) - gammaln(table + 1).sum(-1)
-        if cells.noisy is not None:
-            weight += cells.mechanism.noise_law.log_pmf(cells.noisy[j] - table).sum(-1)
+        if cells.noisy is not None and law is not None:
+            weight += law.log_pmf(cells.noisy[j] - table).sum(-1)
         weight += log_label_likelihood(cells.mechanism, table, cells.released[j], cells.prior[j])
         counts[row, : len(table)] = table
         log_weight[row, : len(table)] = weight
