@@ -54,10 +54,12 @@ def cluster_labels(
     Returns
     -------
     pymc.Model
-        Free variables ``profile_mean``, ``profile`` (cluster, contrast), ``cluster_sd``,
-        ``tilt_mean``, ``tilt_offset`` (cluster), ``tilt_cluster_sd``, ``effect_shape`` (cluster,
-        shape_contrast), ``noise_mixing`` (cell, level); deterministic ``tilt`` (cluster) and
-        ``share`` (cluster, arm, level); observed ``release`` (query).
+        Free variables ``profile_mean`` (contrast), ``profile`` (cluster, contrast),
+        ``cluster_sd``, ``tilt_mean``, ``tilt_offset`` (cluster), ``tilt_cluster_sd``,
+        ``effect_shape_regressed`` (cluster, shape_contrast) and ``noise_mixing`` (cell, level);
+        deterministic ``tilt`` (cluster), ``effect_shape`` (cluster, shape_contrast) and ``share``
+        (cluster, arm, level); observed ``release`` (query). With one cluster the variables of the
+        hierarchy, with two levels those of the shape, are left out.
 
     Raises
     ------
