@@ -8,6 +8,7 @@ effects. The custodian's half, which touches the confidential table, is imported
 
 from dpcausal_bayes import direct, models, populations
 from dpcausal_bayes.accounting import PrivacyLoss
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.fitting import fit, log_densities
 from dpcausal_bayes.imputation import impute, imputed_tables
@@ -16,7 +17,7 @@ from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.release_files import ReleaseError
 from dpcausal_bayes.releases import LabelRelease, load_release
 from dpcausal_bayes.report import Report, report
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 
 __version__ = "0.1.0"  # the only place: pyproject.toml reads it here

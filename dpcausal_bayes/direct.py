@@ -250,7 +250,8 @@ def usable_clusters(release: LabelRelease) -> tuple[str, ...]:
     --------
     >>> from dpcausal_bayes.mechanisms import ClusterDP
     >>> from dpcausal_bayes.populations import Population
-    >>> from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+    >>> from dpcausal_bayes.columns import Arm, Categories, Levels
+    >>> from dpcausal_bayes.schema import Schema
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Levels("y", [0, 1]),
     ...                 cluster=Categories("town", ["a", "b"]))

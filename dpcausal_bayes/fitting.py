@@ -66,7 +66,8 @@ def fit(
     >>> import pandas as pd
     >>> from dpcausal_bayes import models
     >>> from dpcausal_bayes.mechanisms import ClusterDP
-    >>> from dpcausal_bayes.schema import Arm, Levels, Schema
+    >>> from dpcausal_bayes.columns import Arm, Levels
+    >>> from dpcausal_bayes.schema import Schema
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> schema = Schema(arm=Arm("any", control=0, treated=1), outcome=Levels("got", [0, 1]))
     >>> table = pd.DataFrame({"any": [0, 1] * 50, "got": [0, 0, 1, 1, 1] * 20})

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 
 from dpcausal_bayes.assignment import Placement, draw_kept, round_counts
+from dpcausal_bayes.columns import Scalar
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.models.confidential import confidential_counts
 from dpcausal_bayes.potential import generator, level_values
 from dpcausal_bayes.releases import LabelRelease
-from dpcausal_bayes.schema import Scalar, Schema
+from dpcausal_bayes.schema import Schema
 
 __all__ = ["impute", "imputed_tables"]
 

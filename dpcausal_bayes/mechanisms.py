@@ -152,7 +152,7 @@ class ClusterDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=Tru
 
         Examples
         --------
-        >>> from dpcausal_bayes.schema import Arm, Levels
+        >>> from dpcausal_bayes.columns import Arm, Levels
         >>> schema = Schema(arm=Arm("any", control=0, treated=1), outcome=Levels("got", [0, 1]))
         >>> ClusterDP.calibrated(schema, epsilon=1.0).note
         'epsilon 1 split: histogram 0.5 (sigma 4), labels 0.5 (lam 0.860452)'

@@ -12,7 +12,8 @@ from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.columns import Arm, Categories, Levels
+from dpcausal_bayes.schema import Schema
 
 __all__ = ["Population", "binary_population", "mixture_population"]
 

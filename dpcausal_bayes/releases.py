@@ -71,7 +71,7 @@ class LabelRelease(
     Examples
     --------
     >>> import pandas as pd
-    >>> from dpcausal_bayes.schema import Arm, Levels
+    >>> from dpcausal_bayes.columns import Arm, Levels
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> schema = Schema(arm=Arm("any", control=0, treated=1), outcome=Levels("got", [0, 1]))
     >>> table = pd.DataFrame({"any": [0, 1] * 50, "got": [0, 0, 1, 1, 1] * 20})

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpcausal_bayes.columns import Scalar
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.privatise import make_release
 from dpcausal_bayes.releases import LabelRelease
-from dpcausal_bayes.schema import Scalar, Schema
+from dpcausal_bayes.schema import Schema
 
 __all__ = ["SeededNoise", "simulate_release"]
 
@@ -92,7 +93,7 @@ def simulate_release(
 
     Examples
     --------
-    >>> from dpcausal_bayes.schema import Arm, Levels
+    >>> from dpcausal_bayes.columns import Arm, Levels
     >>> schema = Schema(arm=Arm("any", control=0, treated=1), outcome=Levels("got", [0, 1]))
     >>> table = pd.DataFrame({"any": [0, 1, 1], "got": [1, 0, 1]})
     >>> mechanism = ClusterDP(lam=0.5, sigma=1.0, gamma=0.25)

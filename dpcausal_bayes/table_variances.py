@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from dpcausal_bayes.columns import Scalar
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.populations import outcome_values
-from dpcausal_bayes.schema import Scalar, Schema
+from dpcausal_bayes.schema import Schema
 
 __all__ = ["cluster_homogeneity", "debiased_variance"]
 
@@ -124,7 +125,7 @@ def debiased_variance(
 
     Examples
     --------
-    >>> from dpcausal_bayes.schema import Arm, Levels
+    >>> from dpcausal_bayes.columns import Arm, Levels
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Levels("y", [0, 1]))
     >>> table = pd.DataFrame({"t": [0, 0, 1, 1], "y": [0, 1, 1, 1]})
     >>> mechanism = ClusterDP(lam=0.5, sigma=None, gamma=0.5)

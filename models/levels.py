@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcausal_bayes.columns import Levels
 from dpcausal_bayes.releases import LabelRelease
-from dpcausal_bayes.schema import Levels
 
 __all__ = ["LevelSpace", "Pilot", "level_space", "pilot"]
 

@@ -4,7 +4,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.columns import Arm, Categories, Levels
+from dpcausal_bayes.schema import Schema
 
 SCHEMA = Schema(
     arm=Arm("t", control=0, treated=1),

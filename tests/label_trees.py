@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.release_files import to_json
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 
 

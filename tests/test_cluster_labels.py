@@ -10,11 +10,12 @@ from scipy.special import logsumexp
 from scipy.stats import multinomial
 
 from dpcausal_bayes import models
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.models.label_likelihood import routes
 from dpcausal_bayes.models.small_cells import cells_of, compositions
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 from test_small_cells import labels_given_counts
 

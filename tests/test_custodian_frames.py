@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from custodian_tables import CODES, COLUMNS, MAKERS, SCHEMA, pandas_table
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.custodian import frames
 from dpcausal_bayes.custodian.frames import read_codes
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 
 
 def assert_read(table, schema=SCHEMA):

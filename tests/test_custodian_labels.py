@@ -11,13 +11,14 @@ import pytest
 from chi_square import assert_law
 from custodian_tables import COLUMNS, MAKERS, SCHEMA, pandas_table
 from dpcausal_bayes import custodian
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.custodian import Ledger, LedgerError, labels
 from dpcausal_bayes.custodian.labels import release_labels
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.release_files import to_json
 from dpcausal_bayes.releases import load_release
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 
 MECHANISMS = {
     "laplace": ClusterDP.calibrated(SCHEMA, epsilon=1.0),

@@ -15,7 +15,8 @@ import json, resource, sys, time
 import numpy as np
 from dpcausal_bayes.custodian import Ledger, release_labels
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.columns import Arm, Categories, Levels
+from dpcausal_bayes.schema import Schema
 
 library, clusters, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rng = np.random.default_rng(0)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.direct import (
     DirectEstimate,
     centred_histogram_contrast,
@@ -19,7 +20,7 @@ from dpcausal_bayes.estimands import ATE
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.populations import Population, binary_population, mixture_population
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 
 ALL = [debiased, histogram_contrast, centred_histogram_contrast]

@@ -8,12 +8,13 @@ import xarray as xr
 
 from chi_square import assert_law
 from dpcausal_bayes import imputation as module
+from dpcausal_bayes.columns import Arm, Levels
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.imputation import impute, imputed_tables
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.models.confidential import confidential_counts
-from dpcausal_bayes.schema import Arm, Levels, Schema
+from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 from label_trees import (
     fixed_counts,

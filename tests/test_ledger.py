@@ -10,12 +10,13 @@ import time
 import pytest
 
 from dpcausal_bayes.accounting import PrivacyLoss, epsilon_from_rho
+from dpcausal_bayes.columns import Arm, Levels
 from dpcausal_bayes.custodian import Ledger, LedgerError
 from dpcausal_bayes.custodian import ledger as ledger_module
 from dpcausal_bayes.custodian.composition import compose_losses
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.schema import Arm, Levels, Schema
+from dpcausal_bayes.schema import Schema
 
 
 def pure(epsilon, rho=None):

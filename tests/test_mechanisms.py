@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcausal_bayes.columns import Arm, Levels
 from dpcausal_bayes.mechanisms import ClusterDP, Gaussian, Laplace
 from dpcausal_bayes.privatise import privatise_labels, thresholds
-from dpcausal_bayes.schema import Arm, Levels, Schema
+from dpcausal_bayes.schema import Schema
 
 
 def schema_of(n_levels):

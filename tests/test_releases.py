@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from dpcausal_bayes import release_files
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.releases import LabelRelease, ReleaseError, load_release
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 
 SCHEMA = Schema(

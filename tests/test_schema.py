@@ -6,7 +6,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.columns import Arm, Categories, Levels
+from dpcausal_bayes.schema import Schema
 
 ARM = Arm("any", control=0, treated=1)
 OUTCOME = Levels("got", [0, 1])

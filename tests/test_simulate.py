@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 
 from chi_square import assert_law
+from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.privatise import privatise_labels
-from dpcausal_bayes.schema import Arm, Categories, Levels, Schema
+from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import SeededNoise, simulate_release
 
 SCHEMA = Schema(

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpcausal_bayes.schema import Scalar, Schema
+from dpcausal_bayes.columns import Scalar
+from dpcausal_bayes.schema import Schema
 
 __all__ = ["read_codes"]
 

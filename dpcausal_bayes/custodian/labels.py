@@ -56,7 +56,7 @@ def release_labels(
     Examples
     --------
     >>> import pandas as pd
-    >>> from dpcausal_bayes.schema import Arm, Levels
+    >>> from dpcausal_bayes.columns import Arm, Levels
     >>> schema = Schema(arm=Arm("any", control=0, treated=1), outcome=Levels("got", [0, 1]))
     >>> table = pd.DataFrame({"any": [0, 1] * 50, "got": [0, 0, 1, 1, 1] * 20})
     >>> ledger = Ledger(epsilon=2.0)
