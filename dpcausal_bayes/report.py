@@ -162,7 +162,7 @@ def report(
 
     >>> from dpcausal_bayes import ATE, ATT, estimate, fit, impute, imputed_tables, models
     >>> from dpcausal_bayes.mechanisms import ClusterDP
-    >>> from dpcausal_bayes.populations import binary_population
+    >>> from dpcausal_bayes.populations.labels import binary_population
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> population = binary_population(clusters=2, units_per_cluster=200)
     >>> mechanism = ClusterDP.calibrated(population.schema, epsilon=2.0)

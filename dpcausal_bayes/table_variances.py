@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcausal_bayes.columns import Scalar
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.populations import outcome_values
+from dpcausal_bayes.populations.labels import outcome_values
 from dpcausal_bayes.schema import Schema
 
 __all__ = ["cluster_homogeneity", "debiased_variance"]
@@ -56,7 +56,7 @@ def cluster_homogeneity(table: pd.DataFrame, schema: Schema) -> pd.Series:
 
     Examples
     --------
-    >>> from dpcausal_bayes.populations import mixture_population
+    >>> from dpcausal_bayes.populations.labels import mixture_population
     >>> trial = mixture_population(units=60_000)
     >>> phi = cluster_homogeneity(trial.draw(1), trial.schema)
     >>> (phi * 60_000).round().to_dict()  # about twice the variance within a cluster, which is 1
@@ -173,7 +173,7 @@ def _label_counts(table: pd.DataFrame, schema: Schema, outcome: str) -> NDArray[
     cell = _codes(table, schema.arm.column, schema.arm.levels)
     if schema.cluster is not None:
         cell = cell + 2 * _codes(table, schema.cluster.column, schema.cluster.levels)
-    place = cell * schema.n_levels + _codes(table, outcome, schema.outcome.levels)
+    place = cell * schema.n_levels + _codes(table, outcome, schema.label_outcome.levels)
     shape = (schema.n_clusters, 2, schema.n_levels)
     return np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
 

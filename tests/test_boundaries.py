@@ -140,7 +140,14 @@ def test_files_are_about_one_thing():
     assert {name: n for name, n in lines.items() if n > MOST_LINES} == {}
 
 
-@pytest.mark.parametrize("package", [PACKAGE, f"{PACKAGE}.models", CUSTODIAN])
+PUBLIC = [
+    PACKAGE,
+    CUSTODIAN,
+    *(f"{PACKAGE}.{name}" for name in ("direct", "models", "populations")),
+]
+
+
+@pytest.mark.parametrize("package", [PACKAGE, CUSTODIAN, *ANALYST_PACKAGES])
 def test_public_names_exist_and_are_documented(package):
     home = importlib.import_module(package)
     for name in home.__all__:

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from dpcausal_bayes.columns import Arm, Categories, Levels
-from dpcausal_bayes.direct import debiased
+from dpcausal_bayes.direct.labels import debiased
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.populations import Population, mixture_population
+from dpcausal_bayes.populations.labels import Population, mixture_population
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 from dpcausal_bayes.table_variances import cluster_homogeneity, debiased_variance

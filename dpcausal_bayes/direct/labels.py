@@ -2,25 +2,26 @@ r"""Closed-form contrasts of a label release, with standard errors: companions o
 
 All are stratified differences in means, :math:`\sum_c \frac{n_c}{n} (\hat m_{c1} - \hat m_{c0})`,
 and differ in how they estimate the mean outcome of a cell. Each is unbiased given the confidential
-table, and so is its variance for the superpopulation.
+table, and so is its variance for the superpopulation. The part of the privacy noise is known for a
+histogram and estimated for labels. The estimate's table has a row a cluster with ``weight``,
+``control``, ``treated``, ``estimate``, ``variance``, ``noise_variance`` and ``standard_error`` (NaN
+where the variance is negative); clusters without units, or left out by ``clusters=``, are excluded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
-from dpcausal_bayes.populations import outcome_values
+from dpcausal_bayes.direct.estimates import DirectEstimate
+from dpcausal_bayes.populations.labels import outcome_values
 from dpcausal_bayes.releases import LabelRelease
 
 __all__ = [
-    "DirectEstimate",
     "centred_histogram_contrast",
     "debiased",
     "histogram_contrast",
@@ -28,70 +29,6 @@ __all__ = [
 ]
 
 _LEAST = 2  # units that a cell needs to show a spread
-
-
-@dataclass(frozen=True)
-class DirectEstimate:
-    """An average treatment effect, treated minus control, with its estimated variance.
-
-    Attributes
-    ----------
-    method : str
-    estimate : float
-        In units of the outcome.
-    variance : float
-        Of sampling and privacy noise together: unbiased for the superpopulation, and conservative
-        for the effect on these very units. The histogram's noise can make it negative where
-        outcomes hardly vary; it is then left so, and has no root.
-    noise_variance : float
-        The part of the privacy noise: known for a histogram, estimated for labels.
-    by_cluster : pandas.DataFrame
-        A row a cluster used: ``weight``, ``control``, ``treated`` (mean outcomes), ``estimate``,
-        ``variance``, ``noise_variance``, and ``standard_error``, NaN where the variance is
-        negative.
-    excluded : tuple of str
-        Clusters that the estimate says nothing about: those of no units, and those left out by
-        ``clusters=``.
-
-    Examples
-    --------
-    >>> found = DirectEstimate("by hand", 0.5, 0.04, 0.01, pd.DataFrame(), ())
-    >>> found.standard_error, [round(end, 3) for end in found.interval()]
-    (0.2, [0.108, 0.892])
-    """
-
-    method: str
-    estimate: float
-    variance: float
-    noise_variance: float
-    by_cluster: pd.DataFrame
-    excluded: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        error = f"{self.variance**0.5:.4g}" if self.variance >= 0 else "none: variance negative"
-        left = f"; {len(self.excluded)} clusters left out" if self.excluded else ""
-        return f"{self.method}: {self.estimate:.4g} (standard error {error}{left})"
-
-    @property
-    def standard_error(self) -> float:
-        """Root of the variance; a ValueError where that is negative."""
-        if self.variance < 0:
-            raise ValueError(
-                f"variance is {self.variance:.3g}: outcomes hardly vary within these cells, and "
-                "the histogram's noise took their estimated spread below zero. Use more clusters, "
-                f"or the model. The noise alone has a variance of {self.noise_variance:.3g}"
-            )
-        return float(np.sqrt(self.variance))
-
-    def interval(self, prob: float = 0.95) -> tuple[float, float]:
-        """Return a central interval from the normal law, of probability ``prob`` in (0, 1).
-
-        In cells of a few units, where the variance is itself poorly known, it covers a little less.
-        """
-        if not 0 < prob < 1:
-            raise ValueError(f"prob is {prob}: it must lie strictly between 0 and 1")
-        reach = float(stats.norm.ppf((1 + prob) / 2)) * self.standard_error
-        return self.estimate - reach, self.estimate + reach
 
 
 def debiased(release: LabelRelease, *, clusters: Sequence[str] | None = None) -> DirectEstimate:
@@ -129,7 +66,7 @@ def debiased(release: LabelRelease, *, clusters: Sequence[str] | None = None) ->
     Examples
     --------
     >>> from dpcausal_bayes.mechanisms import ClusterDP
-    >>> from dpcausal_bayes.populations import mixture_population
+    >>> from dpcausal_bayes.populations.labels import mixture_population
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> trial = mixture_population()
     >>> mechanism = ClusterDP.calibrated(trial.schema, epsilon=8.0)
@@ -180,7 +117,7 @@ def histogram_contrast(
     Examples
     --------
     >>> from dpcausal_bayes.mechanisms import ClusterDP
-    >>> from dpcausal_bayes.populations import binary_population
+    >>> from dpcausal_bayes.populations.labels import binary_population
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> trial = binary_population(units_per_cluster=200)
     >>> mechanism = ClusterDP.calibrated(trial.schema, epsilon=1.0)
@@ -223,7 +160,7 @@ def centred_histogram_contrast(
     Examples
     --------
     >>> from dpcausal_bayes.mechanisms import ClusterDP
-    >>> from dpcausal_bayes.populations import binary_population
+    >>> from dpcausal_bayes.populations.labels import binary_population
     >>> from dpcausal_bayes.simulate import simulate_release
     >>> trial = binary_population(units_per_cluster=200)
     >>> mechanism = ClusterDP.calibrated(trial.schema, epsilon=1.0)
@@ -249,7 +186,7 @@ def usable_clusters(release: LabelRelease) -> tuple[str, ...]:
     Examples
     --------
     >>> from dpcausal_bayes.mechanisms import ClusterDP
-    >>> from dpcausal_bayes.populations import Population
+    >>> from dpcausal_bayes.populations.labels import Population
     >>> from dpcausal_bayes.columns import Arm, Categories, Levels
     >>> from dpcausal_bayes.schema import Schema
     >>> from dpcausal_bayes.simulate import simulate_release
@@ -343,6 +280,6 @@ def _contrast(
         estimate=float(weight @ table["estimate"]),
         variance=float(weight**2 @ table["variance"]),
         noise_variance=float(weight**2 @ table["noise_variance"]),
-        by_cluster=table,
+        table=table,
         excluded=tuple(np.delete(labels, used).tolist()),
     )

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from dpcausal_bayes.columns import Arm, Categories, Levels
-from dpcausal_bayes.direct import (
-    DirectEstimate,
+from dpcausal_bayes.direct.estimates import DirectEstimate
+from dpcausal_bayes.direct.labels import (
     centred_histogram_contrast,
     debiased,
     histogram_contrast,
@@ -19,7 +19,7 @@ from dpcausal_bayes.direct import (
 from dpcausal_bayes.estimands import ATE
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.populations import Population, binary_population, mixture_population
+from dpcausal_bayes.populations.labels import Population, binary_population, mixture_population
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 
@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_inverted_channel():
     score = np.array([0, 1, 5]) @ np.linalg.inv(channel)
     mean = (score * release.label_counts).sum(axis=-1) / release.cell_size
     found = debiased(release)
-    np.testing.assert_allclose(found.by_cluster[["control", "treated"]], mean)
+    np.testing.assert_allclose(found.table[["control", "treated"]], mean)
     assert found.estimate == pytest.approx(np.average(mean[:, 1] - mean[:, 0], weights=[32, 49]))
 
 
@@ -70,7 +70,7 @@ def test_debiased_variance_is_that_of_the_units_scores():
     cell["score"] = score[release.cluster, release.arm, release.label]
     error = cell.groupby(["c", "t"])["score"].sem().unstack()
     np.testing.assert_allclose(
-        debiased(release).by_cluster["variance"], (error**2).sum(axis=1).to_numpy()
+        debiased(release).table["variance"], (error**2).sum(axis=1).to_numpy()
     )
 
 
@@ -79,17 +79,15 @@ def test_histogram_contrast_by_hand():
     q = release.noisy_counts / release.cell_size[..., None]
     mean = q @ [0, 1, 5]
     found = histogram_contrast(release)
-    np.testing.assert_allclose(found.by_cluster[["control", "treated"]], mean)
+    np.testing.assert_allclose(found.table[["control", "treated"]], mean)
     assert found.estimate == pytest.approx(np.average(mean[:, 1] - mean[:, 0], weights=[32, 49]))
     variance = MECHANISM.noise_law.variance * 26 / release.cell_size**2
-    np.testing.assert_allclose(found.by_cluster["noise_variance"], variance.sum(axis=1))
+    np.testing.assert_allclose(found.table["noise_variance"], variance.sum(axis=1))
     # the known total shared out evenly: another way to say centred
     even = q + (1 - q.sum(axis=-1, keepdims=True)) / 3
     centred = centred_histogram_contrast(release)
-    np.testing.assert_allclose(centred.by_cluster[["control", "treated"]], even @ [0, 1, 5])
-    np.testing.assert_allclose(
-        centred.by_cluster["noise_variance"], (variance / 26 * 14).sum(axis=1)
-    )
+    np.testing.assert_allclose(centred.table[["control", "treated"]], even @ [0, 1, 5])
+    np.testing.assert_allclose(centred.table["noise_variance"], (variance / 26 * 14).sum(axis=1))
 
 
 def test_plain_and_centred_agree_where_values_are_symmetric_and_halve_where_binary():
@@ -159,8 +157,8 @@ def test_unbiased_given_the_table_with_the_stated_noise(contrast, mechanism):
 def test_variance_is_right_over_tables_and_releases(contrast):
     """Sampling and noise together: squared errors against estimated variances, by cluster too."""
     found = studied(MECHANISM, 2000, 2000)[contrast]
-    estimates = np.array([[one.estimate, *one.by_cluster["estimate"]] for one in found])
-    variances = np.array([[one.variance, *one.by_cluster["variance"]] for one in found])
+    estimates = np.array([[one.estimate, *one.table["estimate"]] for one in found])
+    variances = np.array([[one.variance, *one.table["variance"]] for one in found])
     wanted = np.array([float(TRIAL.truth(ATE())), *TRIAL.effects])
     assert within(estimates, wanted)
     squares = (estimates - wanted) ** 2
@@ -214,11 +212,11 @@ def constant_release(extra):
 def test_a_negative_variance_stays_and_is_refused_as_a_standard_error():
     found = centred_histogram_contrast(constant_release(1))
     assert found.variance < 0 < found.noise_variance
-    assert np.isnan(found.by_cluster["standard_error"]).all()
-    assert found.by_cluster["variance"].sum() == pytest.approx(found.variance)
+    assert np.isnan(found.table["standard_error"]).all()
+    assert found.table["variance"].sum() == pytest.approx(found.variance)
     assert "variance negative" in repr(found)
     for ask in (lambda: found.standard_error, found.interval):
-        with pytest.raises(ValueError, match=r"variance is -.*Use more clusters, or the model"):
+        with pytest.raises(ValueError, match=r"variance is -.*Use larger cells, or the model"):
             ask()
     assert centred_histogram_contrast(constant_release(0)).standard_error > 0
 
@@ -236,11 +234,9 @@ def test_clusters_without_a_contrast_are_named_and_never_dropped():
             contrast(release)
         found = contrast(release, clusters=usable_clusters(release))
         assert found.excluded == ("b", "d")
-        assert list(found.by_cluster.index) == ["a", "e"]
-        np.testing.assert_allclose(found.by_cluster["weight"], [10 / 19, 9 / 19])
-        assert found.estimate == pytest.approx(
-            found.by_cluster["weight"] @ found.by_cluster["estimate"]
-        )
+        assert list(found.table.index) == ["a", "e"]
+        np.testing.assert_allclose(found.table["weight"], [10 / 19, 9 / 19])
+        assert found.estimate == pytest.approx(found.table["weight"] @ found.table["estimate"])
         assert "2 clusters left out" in repr(found)
 
 

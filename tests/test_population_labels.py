@@ -9,7 +9,7 @@ from chi_square import assert_law
 from dpcausal_bayes.columns import Arm, Categories, Levels
 from dpcausal_bayes.estimands import ATC, ATE, ATT
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.populations import Population, binary_population, mixture_population
+from dpcausal_bayes.populations.labels import Population, binary_population, mixture_population
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_release
 

@@ -125,7 +125,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             for a in (0, 1):
                 levels = rng.choice(self.schema.n_levels, last - first, p=self.shares[c, a])
                 potential[a, first:last] = levels
-        levels = np.array(self.schema.outcome.levels)
+        levels = np.array(self.schema.label_outcome.levels)
         seen = np.where(arm == 1, potential[1], potential[0])
         columns: dict[str, Any] = {
             self.schema.arm.column: np.array(self.schema.arm.levels)[arm],
@@ -169,7 +169,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """
         schema = self.schema
         schema = self.schema
-        score = dict(zip(schema.outcome.levels, outcome_values(schema), strict=True))
+        score = dict(zip(schema.label_outcome.levels, outcome_values(schema), strict=True))
         cell = (table[schema.arm.column] == schema.arm.treated).to_numpy(np.int64)
         if schema.cluster is not None:
             known = list(schema.cluster.levels)
@@ -208,12 +208,12 @@ class Population(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 def outcome_values(schema: Schema) -> NDArray[np.float64]:
     """Return the numeric score of each outcome level, shape (K,), or raise."""
-    if schema.outcome.values is None:
+    if schema.label_outcome.values is None:
         raise ValueError(
             f"Levels.values is None for {schema.outcome.column!r}: an effect needs a number for "
             "each level; declare them, Levels(..., values=[...])"
         )
-    return np.array(schema.outcome.values)
+    return np.array(schema.label_outcome.values)
 
 
 def mixture_population(
