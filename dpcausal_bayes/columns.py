@@ -6,20 +6,26 @@ ever inferred from the rows: a level list read off the data would itself be a re
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr
 
-__all__ = ["Arm", "Categories", "Levels", "Scalar"]
+from dpcausal_bayes.column_checks import (
+    Scalar,
+    check_column,
+    check_one_kind,
+    check_other,
+    distinct_levels,
+    finite,
+    increasing,
+    kind_of,
+    scalar,
+)
 
-Scalar = int | float | str
-
-# Integers up to here are exact in float64, so that 7, 7.0 and "same value" mean one thing.
-_LARGEST_INTEGER = 2**53 - 1
+__all__ = ["Arm", "Binned", "Bounded", "Categories", "Levels", "Scalar"]
 
 
 class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
@@ -56,7 +62,7 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     treated: Scalar = msgspec.UNSET  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        _check_column(self.column, "Arm")
+        check_column(self.column, "Arm")
         for name, other in (("control", "treated"), ("treated", "control")):
             if getattr(self, name) is msgspec.UNSET:
                 given = getattr(self, other)
@@ -65,12 +71,12 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
                     f"Arm.{name} is missing and never guessed: write Arm({self.column!r}, "
                     f"control={shown['control']}, treated={shown['treated']})"
                 )
-            force_setattr(self, name, _scalar(getattr(self, name), f"Arm.{name}"))
+            force_setattr(self, name, scalar(getattr(self, name), f"Arm.{name}"))
         if self.control == self.treated:
             raise ValueError(
                 f"Arm.control and Arm.treated are both {self.control!r}: name two arms"
             )
-        _check_one_kind((self.control, self.treated), "Arm.control and Arm.treated")
+        check_one_kind((self.control, self.treated), "Arm.control and Arm.treated")
 
     @property
     def levels(self) -> tuple[Scalar, Scalar]:
@@ -112,8 +118,8 @@ class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     ordered: bool = msgspec.field(default=True)
 
     def __post_init__(self) -> None:
-        _check_column(self.column, "Levels")
-        levels = _levels(self.levels, "Levels", least=2)
+        check_column(self.column, "Levels")
+        levels = distinct_levels(self.levels, "Levels", least=2)
         force_setattr(self, "levels", levels)
         if not isinstance(self.ordered, bool):
             raise TypeError(f"Levels.ordered is {self.ordered!r}: it must be True or False")
@@ -126,7 +132,7 @@ class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
             raise TypeError(
                 f"Levels.values is a {kind_of(values)}: write the scores as a list of numbers"
             )
-        scores = tuple(_scalar(value, f"Levels.values[{i}]") for i, value in enumerate(values))
+        scores = tuple(scalar(value, f"Levels.values[{i}]") for i, value in enumerate(values))
         if len(scores) != len(levels):
             raise ValueError(
                 f"Levels.values has {len(scores)} scores for {len(levels)} levels: give one a level"
@@ -136,8 +142,65 @@ class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
         force_setattr(self, "values", tuple(float(score) for score in scores))
 
 
-class Categories(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    """A public categorical column: clusters, districts, strata.
+class Bounded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    r"""The sensitive outcome: a number, clipped to public bounds.
+
+    The effect that is estimated is that of the clipped outcome. Values beyond a bound count as the
+    bound; how many there are is confidential, and is said nowhere.
+
+    Parameters
+    ----------
+    column : str
+        Name of the column.
+    low, high : float
+        Public bounds, in the outcome's unit, ``low < high``. Never read off the data.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Bounds that are reversed, equal, not finite, or not numbers; a column of data.
+
+    Examples
+    --------
+    >>> earnings = Bounded("re78", 0, 40_000)
+    >>> earnings.centre, earnings.half
+    (20000.0, 20000.0)
+    """
+
+    column: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        check_column(self.column, "Bounded")
+        force_setattr(self, "low", finite(self.low, "Bounded.low"))
+        force_setattr(self, "high", finite(self.high, "Bounded.high"))
+        if self.low > self.high:
+            raise ValueError(
+                f"Bounded.low is {self.low:g} and Bounded.high is {self.high:g}: the bounds are "
+                f"reversed; write Bounded({self.column!r}, {self.high:g}, {self.low:g})"
+            )
+        if not self.low < self.low + self.half < self.high:
+            raise ValueError(
+                f"Bounded.low is {self.low:g} and Bounded.high is {self.high:g}: the bounds are "
+                "equal, or too close to tell apart; an outcome needs room between them"
+            )
+
+    @property
+    def centre(self) -> float:
+        """Midpoint of the bounds."""
+        return self.low / 2 + self.high / 2
+
+    @property
+    def half(self) -> float:
+        """Half the distance between the bounds: the clipped outcome is centre +- half."""
+        return self.high / 2 - self.low / 2
+
+
+class Categories(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, omit_defaults=True
+):
+    """A public categorical column: a covariate, clusters, districts.
 
     Parameters
     ----------
@@ -145,93 +208,84 @@ class Categories(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=Tr
         Name of the column.
     levels : list or tuple of int, float, bool or str
         The distinct levels, at least one. A declared level that no row has keeps its cells.
+    other : str, optional
+        Name of an extra level that takes every other value, missing ones included. Without it
+        rows with such values are refused.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No levels, duplicates, text mixed with numbers, or a column of data.
 
     Examples
     --------
-    >>> Categories("district", ["north", "south"]).labels
-    ('north', 'south')
+    >>> Categories("district", ["north", "south"], other="elsewhere").labels
+    ('north', 'south', 'elsewhere')
     >>> Categories("district", [10, 999, 7]).labels
     ('10', '999', '7')
     """
 
     column: str
     levels: tuple[Scalar, ...]
+    other: str | None = None  # left out of the JSON where absent, as files before it have none
 
     def __post_init__(self) -> None:
-        _check_column(self.column, "Categories")
-        force_setattr(self, "levels", _levels(self.levels, "Categories", least=1))
+        check_column(self.column, "Categories")
+        force_setattr(self, "levels", distinct_levels(self.levels, "Categories", least=1))
+        check_other(self.other, tuple(str(level) for level in self.levels), "Categories")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The levels as unique text, for coordinates."""
-        return tuple(str(level) for level in self.levels)
+        """The levels as unique text, for coordinates; ``other``, if declared, is the last."""
+        extra = () if self.other is None else (self.other,)
+        return (*(str(level) for level in self.levels), *extra)
 
 
-def kind_of(value: object) -> str:
-    """Name a value's type with the library it comes from, without printing the value."""
-    library = type(value).__module__.partition(".")[0]
-    name = type(value).__name__
-    return name if library in ("builtins", "") else f"{library} {name}"
+class Binned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, omit_defaults=True):
+    """A numeric covariate, cut at public points.
 
+    A bin holds its lower edge and not its upper one; the last bin holds both.
 
-def _is_column(value: object) -> bool:
-    """Say whether a value looks like data: a series, an array, a table."""
-    return bool(getattr(value, "shape", ())) or hasattr(value, "to_list") or hasattr(value, "dtype")
+    Parameters
+    ----------
+    column : str
+        Name of the column.
+    edges : list or tuple of float
+        At least two public cut points in increasing order. Never quantiles of the data.
+    other : str, optional
+        Name of an extra level that takes every value outside the bins, missing ones included.
+        Without it rows with such values are refused.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Fewer than two edges, edges that do not increase, are not finite, or a column of data.
 
-def _check_column(column: object, owner: str) -> None:
-    if isinstance(column, str):
-        if not column:
-            raise ValueError(f"{owner}.column is empty: give the column's name")
-        return
-    if not isinstance(column, numbers.Number) and (
-        _is_column(column) or hasattr(column, "__len__")
-    ):
-        named = getattr(column, "name", None)
-        example = {"Arm": "control=0, treated=1"}.get(owner, "[0, 1]")
-        raise TypeError(
-            f"{owner}.column is a {kind_of(column)}, but the column's name belongs there: write "
-            f"{owner}({named if isinstance(named, str) else 'column name'!r}, {example})"
+    Examples
+    --------
+    >>> Binned("age", [17, 25, 35, 56], other="unknown").labels
+    ('[17, 25)', '[25, 35)', '[35, 56]', 'unknown')
+    """
+
+    column: str
+    edges: tuple[float, ...]
+    other: str | None = None
+
+    def __post_init__(self) -> None:
+        check_column(self.column, "Binned")
+        force_setattr(self, "edges", increasing(self.edges, "Binned"))
+        check_other(self.other, self._bins, "Binned")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The bins as text, from the lowest; ``other``, if declared, is the last."""
+        return (*self._bins, *(() if self.other is None else (self.other,)))
+
+    @property
+    def _bins(self) -> tuple[str, ...]:
+        shown = [str(scalar(edge, "Binned.edges")) for edge in self.edges]
+        last = len(shown) - 2
+        return tuple(
+            f"[{below}, {above}{']' if i == last else ')'}"
+            for i, (below, above) in enumerate(pairwise(shown))
         )
-    raise TypeError(f"{owner}.column is a {kind_of(column)}: give the column's name as text")
-
-
-def _scalar(value: object, field: str) -> Scalar:
-    """Bring a level to its one form: text, an int where the number is whole, else a float."""
-    if isinstance(value, str):
-        return str(value)
-    # numpy.bool is no Number; zero-dimensional arrays and Decimals have no place among levels.
-    if type(value).__name__ in ("bool", "bool_"):
-        return int(bool(value))
-    if isinstance(value, numbers.Integral):
-        number = int(value)
-        if abs(number) > _LARGEST_INTEGER:
-            raise ValueError(f"{field} is {number}: beyond 2**53 declare the level as text")
-        return number
-    if isinstance(value, numbers.Real) and hasattr(value, "is_integer"):
-        real = float(value)
-        if not math.isfinite(real):
-            raise ValueError(f"{field} is {real}: a level must be a finite number or text")
-        return _scalar(int(real), field) if real.is_integer() else real
-    raise TypeError(f"{field} is a {kind_of(value)}: it must be a bool, int, float or text")
-
-
-def _levels(levels: object, owner: str, *, least: int) -> tuple[Scalar, ...]:
-    if not isinstance(levels, list | tuple | range):
-        raise TypeError(
-            f"{owner}.levels is a {kind_of(levels)}: levels are public facts that are declared, "
-            f"not read off the data; write them as a list, {owner}('column', ['a', 'b'])"
-        )
-    found = tuple(_scalar(level, f"{owner}.levels[{i}]") for i, level in enumerate(levels))
-    if len(found) < least:
-        raise ValueError(f"{owner}.levels has {len(found)} levels: at least {least} are needed")
-    if len(set(found)) < len(found):
-        twice = next(level for level in found if found.count(level) > 1)
-        raise ValueError(f"{owner}.levels has {twice!r} twice: levels must be distinct")
-    _check_one_kind(found, f"{owner}.levels")
-    return found
-
-
-def _check_one_kind(levels: tuple[Scalar, ...], field: str) -> None:
-    if len({isinstance(level, str) for level in levels}) > 1:
-        raise TypeError(f"{field} mixes text and numbers ({levels!r}): use one kind")

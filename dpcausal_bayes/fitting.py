@@ -162,8 +162,8 @@ def public_facts(release: LabelRelease) -> xr.Dataset:
     }
     if release.noisy_counts is not None:
         facts["noisy_count"] = (dims, release.noisy_counts)
-    if schema.outcome.values is not None:
-        facts["level_value"] = (dims[2:], np.array(schema.outcome.values, dtype=float))
+    if schema.label_outcome.values is not None:
+        facts["level_value"] = (dims[2:], np.array(schema.label_outcome.values, dtype=float))
     coords = {
         "cluster": list(schema.clusters),
         "arm": list(schema.arms),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import UnionType
 from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from dpcausal_bayes.columns import Arm, Categories, Levels, kind_of
+from dpcausal_bayes.column_checks import kind_of
+from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 
 __all__ = ["Schema"]
 
@@ -20,19 +22,20 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
     ----------
     arm : Arm
         Treatment column and its two arms (public).
-    outcome : Levels
-        Sensitive outcome and its public levels.
+    outcome : Levels or Bounded
+        Sensitive outcome and its public levels or bounds.
     cluster : Categories, optional
         Public clusters. Without them there is one cluster, called ``"all"``.
-    covariates : sequence of Categories
-        Further public columns. A label release neither reads nor stores their values.
+    covariates : sequence of Categories or Binned
+        Columns that a causal workload may stratify by, as sensitive as the outcome there. A label
+        release neither reads nor stores their values.
 
     Raises
     ------
     TypeError
         A field of the wrong kind.
     ValueError
-        One column used twice.
+        One column used twice, or clusters with a level ``other``.
 
     Examples
     --------
@@ -43,15 +46,25 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
     """
 
     arm: Arm
-    outcome: Levels
+    outcome: Levels | Bounded
     cluster: Categories | None = None
-    covariates: tuple[Categories, ...] = ()
+    covariates: tuple[Categories | Binned, ...] = ()
 
     def __post_init__(self) -> None:
         _check_field(self.arm, Arm, "arm", "Arm('column', control=0, treated=1)")
-        _check_field(self.outcome, Levels, "outcome", "Levels('column', [0, 1])")
+        _check_field(
+            self.outcome,
+            Levels | Bounded,
+            "outcome",
+            "Levels('column', [0, 1]) or Bounded('column', 0, 100)",
+        )
         if self.cluster is not None:
             _check_field(self.cluster, Categories, "cluster", "Categories('column', ['a', 'b'])")
+            if self.cluster.other is not None:
+                raise ValueError(
+                    f"Schema.cluster has other={self.cluster.other!r}: clusters are public and "
+                    "complete; declare all their levels, and leave other out"
+                )
         covariates: Any = self.covariates
         if isinstance(covariates, str) or not isinstance(covariates, Sequence):
             raise TypeError(
@@ -59,7 +72,12 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
                 "[Categories('column', ['a', 'b'])]"
             )
         for i, covariate in enumerate(covariates):
-            _check_field(covariate, Categories, f"covariates[{i}]", "Categories('column', [0, 1])")
+            _check_field(
+                covariate,
+                Categories | Binned,
+                f"covariates[{i}]",
+                "Categories('column', [0, 1]) or Binned('column', [0, 10, 20])",
+            )
         force_setattr(self, "covariates", tuple(covariates))
         columns = self.columns
         twice = sorted({column for column in columns if columns.count(column) > 1})
@@ -89,16 +107,27 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
         return len(self.clusters)
 
     @property
+    def label_outcome(self) -> Levels:
+        """The outcome, where it has levels: what a label release needs."""
+        if isinstance(self.outcome, Levels):
+            return self.outcome
+        raise TypeError(
+            f"Schema.outcome is {self.outcome!r}, a number without levels: labels need Levels. "
+            "Release its moments with a CausalWorkload, or cut it at public points and declare "
+            "Levels"
+        )
+
+    @property
     def n_levels(self) -> int:
         """K, the number of outcome levels."""
-        return len(self.outcome.levels)
+        return len(self.label_outcome.levels)
 
     @property
     def level_labels(self) -> tuple[str, ...]:
         """The labels of the K outcome levels."""
-        return tuple(str(level) for level in self.outcome.levels)
+        return tuple(str(level) for level in self.label_outcome.levels)
 
 
-def _check_field(value: object, kind: type, field: str, example: str) -> None:
+def _check_field(value: object, kind: type | UnionType, field: str, example: str) -> None:
     if not isinstance(value, kind):
         raise TypeError(f"Schema.{field} is a {kind_of(value)}: it must be like {example}")

@@ -106,7 +106,7 @@ def simulate_release(
     if table.empty:
         raise ValueError("table has no rows: there is nothing to release")
     arm = _codes(table, schema.arm.column, schema.arm.levels)
-    label = _codes(table, schema.outcome.column, schema.outcome.levels)
+    label = _codes(table, schema.outcome.column, schema.label_outcome.levels)
     cluster = np.zeros(len(table), dtype=np.int32)
     if schema.cluster is not None:
         cluster = _codes(table, schema.cluster.column, schema.cluster.levels)

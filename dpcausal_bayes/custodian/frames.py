@@ -69,7 +69,7 @@ def read_codes(table: Any, schema: Schema) -> tuple[Codes, Codes, Codes]:
     label = _Column(
         frame,
         schema.outcome.column,
-        schema.outcome.levels,
+        schema.label_outcome.levels,
         "declare every level in Levels.levels, or decide beforehand what becomes of such rows",
         confidential=True,
     ).codes()
