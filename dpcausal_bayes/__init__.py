@@ -8,17 +8,20 @@ effects. The custodian's half, which touches the confidential table, is imported
 
 from dpcausal_bayes import direct, models, populations
 from dpcausal_bayes.accounting import PrivacyLoss
-from dpcausal_bayes.columns import Arm, Categories, Levels
+from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.fitting import fit, log_densities
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.imputation import impute, imputed_tables
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.release_files import ReleaseError
 from dpcausal_bayes.releases import LabelRelease, load_release
 from dpcausal_bayes.report import Report, report
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.simulate import simulate_release
+from dpcausal_bayes.simulate import simulate_moments, simulate_release
+from dpcausal_bayes.workloads import CausalWorkload
 
 __version__ = "0.1.0"  # the only place: pyproject.toml reads it here
 
@@ -27,12 +30,17 @@ __all__ = [
     "ATE",
     "ATT",
     "Arm",
+    "Binned",
+    "Bounded",
     "Categories",
+    "CausalWorkload",
     "ClusterDP",
     "Gaussian",
+    "GaussianMechanism",
     "LabelRelease",
     "Laplace",
     "Levels",
+    "MomentRelease",
     "PrivacyLoss",
     "ReleaseError",
     "Report",
@@ -47,5 +55,6 @@ __all__ = [
     "models",
     "populations",
     "report",
+    "simulate_moments",
     "simulate_release",
 ]

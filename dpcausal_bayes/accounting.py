@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 __all__ = ["PrivacyLoss", "epsilon_from_rho"]
 
 REPLACE_ONE_LABEL = "replace one label"
+REPLACE_ONE_RECORD = "replace one record"
 
 # Discrete Gaussian losses live on a lattice of about 40 points a unit of scale; beyond this scale
 # the (still valid, slightly larger) zCDP bound is used and the sum is not formed.
@@ -38,7 +39,7 @@ class PrivacyLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     rho : float
         The release is rho-zCDP (Bun and Steinke 2016).
     epsilon, delta : float
-        The release is (epsilon, delta)-DP, tight for the two steps together.
+        The release is (epsilon, delta)-DP, tight for all its steps together.
     adjacency : str
         Which tables are neighbours.
 

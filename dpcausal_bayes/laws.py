@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Gaussian", "Laplace"]
 
-_SMALLEST_SCALE, _LARGEST_SCALE = 1e-9, 1e12  # noise beyond 1e12 would not fit 64-bit counts
+SMALLEST_SCALE, LARGEST_SCALE = 1e-9, 1e12  # noise beyond 1e12 would not fit 64-bit counts
 
 
 class Laplace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
@@ -111,10 +111,10 @@ def number(value: Any, field: str) -> float:
 
 def noise_scale(value: Any, field: str) -> float:
     scale = number(value, field)
-    if not _SMALLEST_SCALE <= scale <= _LARGEST_SCALE:
+    if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
         raise ValueError(
-            f"{field} is {scale}: it must be positive, from {_SMALLEST_SCALE:g} to "
-            f"{_LARGEST_SCALE:g} counts"
+            f"{field} is {scale}: it must be positive, from {SMALLEST_SCALE:g} to "
+            f"{LARGEST_SCALE:g} counts"
         )
     return scale
 

@@ -52,16 +52,14 @@ def write_file(path: str | os.PathLike[str], name: str, version: int, release: A
         temporary.unlink(missing_ok=True)
 
 
-def read_file[T](path: str | os.PathLike[str], name: str, version: int, kind: type[T]) -> T:
-    """Read a release of one kind and check all of it.
+def read_file(path: str | os.PathLike[str], formats: dict[str, tuple[int, type]]) -> Any:
+    """Read a release of one of several kinds and check all of it.
 
     Parameters
     ----------
     path : path-like
-    name, version : str, int
-        Of the format.
-    kind : type
-        The release's class.
+    formats : dict
+        Format name -> its version and the release's class.
 
     Raises
     ------
@@ -69,7 +67,7 @@ def read_file[T](path: str | os.PathLike[str], name: str, version: int, kind: ty
         A file that is truncated, altered, of another format, or of another version.
     """
     content = Path(path).read_bytes()
-    _check_head(path, content, name, version)
+    kind = _check_head(path, content, formats)
     try:
         file = msgspec.json.decode(content, type=_File)
         release = msgspec.json.decode(file.release, type=kind, dec_hook=_decode)
@@ -84,8 +82,10 @@ def read_file[T](path: str | os.PathLike[str], name: str, version: int, kind: ty
     return release
 
 
-def _check_head(path: str | os.PathLike[str], content: bytes, name: str, version: int) -> None:
-    """Say plainly what is wrong with a file before its fields are looked at."""
+def _check_head(
+    path: str | os.PathLike[str], content: bytes, formats: dict[str, tuple[int, type]]
+) -> type:
+    """Say plainly what is wrong with a file before its fields are looked at; return its kind."""
     try:
         head = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
         found, stated = (
@@ -96,14 +96,18 @@ def _check_head(path: str | os.PathLike[str], content: bytes, name: str, version
         raise ReleaseError(
             f"{path} is not complete JSON ({error}): it is damaged or cut short; ask for it again"
         ) from None
-    if found != name:
-        raise ReleaseError(f"{path} is not a {name} file: its field 'format' is {found!r}")
+    if not isinstance(found, str) or found not in formats:
+        raise ReleaseError(
+            f"{path} is not a {' or '.join(formats)} file: its field 'format' is {found!r}"
+        )
+    version, kind = formats[found]
     if stated != version or isinstance(stated, bool):
         later = isinstance(stated, int) and stated > version
         remedy = "upgrade dpcausal_bayes" if later else "ask for the file again"
         raise ReleaseError(
             f"{path} has format_version {stated!r}; this package reads {version}: {remedy}"
         )
+    return kind
 
 
 def content_hash(release: Any) -> str:

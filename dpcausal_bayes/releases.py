@@ -18,6 +18,17 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.accounting import REPLACE_ONE_LABEL, PrivacyLoss
 from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.moment_releases import FORMAT as MOMENT_FORMAT
+from dpcausal_bayes.moment_releases import FORMAT_VERSION as MOMENT_VERSION
+from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.release_checks import (
+    check_adjacency,
+    check_kinds,
+    fail,
+    read_only,
+    refuse_simulated,
+    whole_numbers,
+)
 from dpcausal_bayes.release_files import ReleaseError, content_hash, read_file, write_file
 from dpcausal_bayes.schema import Schema
 
@@ -94,9 +105,7 @@ class LabelRelease(
     adjacency: str = REPLACE_ONE_LABEL
 
     def __post_init__(self) -> None:
-        for field, kind in _FIELD_KINDS.items():
-            if not isinstance(getattr(self, field), kind):
-                _fail(field, f"is a {type(getattr(self, field)).__name__}", f"a {kind.__name__}")
+        check_kinds(self, _FIELD_KINDS)
         try:
             self.mechanism.check(self.schema.n_levels)
         except ValueError as error:
@@ -116,12 +125,7 @@ class LabelRelease(
                     f"{len(self.cluster)}, as cluster",
                 )
         self._check_counts()
-        if self.adjacency != REPLACE_ONE_LABEL or self.loss.adjacency != REPLACE_ONE_LABEL:
-            _fail(
-                "adjacency",
-                f"is {self.adjacency!r} / {self.loss.adjacency!r}",
-                repr(REPLACE_ONE_LABEL),
-            )
+        check_adjacency(self, REPLACE_ONE_LABEL)
         pure = self.mechanism.loss(self.loss.delta or self.mechanism.delta).pure_epsilon
         stated = self.loss.pure_epsilon
         if (pure is None) != (stated is None) or not math.isclose(
@@ -141,7 +145,7 @@ class LabelRelease(
             _fail(
                 "noisy_counts", "is None", f"counts of shape {shape}, as mechanism.sigma is given"
             )
-        counts = _integers(self.noisy_counts, "noisy_counts").astype(np.int64)
+        counts = whole_numbers(self.noisy_counts, "LabelRelease.noisy_counts").astype(np.int64)
         if counts.shape != shape:
             _fail(
                 "noisy_counts", f"has shape {counts.shape}", f"shape {shape}: cluster, arm, level"
@@ -183,7 +187,7 @@ class LabelRelease(
     @functools.cached_property
     def prior(self) -> NDArray[np.float64]:
         """The prior of the randomised labels, shape (C, 2, K): a function of the release."""
-        return _read_only(self.mechanism.prior(self.noisy_counts, self.cell_size))
+        return read_only(self.mechanism.prior(self.noisy_counts, self.cell_size))
 
     @functools.cached_property
     def shares(self) -> NDArray[np.float64] | None:
@@ -192,7 +196,7 @@ class LabelRelease(
             return None
         size = self.cell_size[..., None]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return _read_only(np.where(size > 0, self.noisy_counts / size, np.nan))
+            return read_only(np.where(size > 0, self.noisy_counts / size, np.nan))
 
     @functools.cached_property
     def digest(self) -> str:
@@ -213,13 +217,13 @@ class LabelRelease(
         ReleaseError
             A simulated release.
         """
-        _refuse_simulated(self, allow_non_private, "saved")
+        refuse_simulated(self, allow_non_private, "saved")
         write_file(path, FORMAT, FORMAT_VERSION, self)
 
     def _count(self, code: NDArray[Any], width: int) -> NDArray[np.int64]:
         place = self.cluster * np.int64(width) + code
         counts = np.bincount(place, minlength=self.schema.n_clusters * width)
-        return _read_only(counts.reshape(-1, width))
+        return read_only(counts.reshape(-1, width))
 
 
 _FIELD_KINDS: dict[str, type] = {
@@ -233,8 +237,16 @@ _FIELD_KINDS: dict[str, type] = {
 }
 
 
-def load_release(path: str | os.PathLike[str], *, allow_non_private: bool = False) -> LabelRelease:
-    """Read a release and check all of it.
+_FORMATS: dict[str, tuple[int, type]] = {
+    FORMAT: (FORMAT_VERSION, LabelRelease),
+    MOMENT_FORMAT: (MOMENT_VERSION, MomentRelease),
+}
+
+
+def load_release(
+    path: str | os.PathLike[str], *, allow_non_private: bool = False
+) -> LabelRelease | MomentRelease:
+    """Read a release of either kind and check all of it.
 
     Parameters
     ----------
@@ -244,7 +256,8 @@ def load_release(path: str | os.PathLike[str], *, allow_non_private: bool = Fals
 
     Returns
     -------
-    LabelRelease
+    LabelRelease or MomentRelease
+        As the file's field ``format`` says.
 
     Raises
     ------
@@ -259,32 +272,17 @@ def load_release(path: str | os.PathLike[str], *, allow_non_private: bool = Fals
     ...
     FileNotFoundError: [Errno 2] No such file or directory: 'release.json'
     """
-    release = read_file(path, FORMAT, FORMAT_VERSION, LabelRelease)
-    _refuse_simulated(release, allow_non_private, "loaded")
+    release: LabelRelease | MomentRelease = read_file(path, _FORMATS)
+    refuse_simulated(release, allow_non_private, "loaded")
     return release
 
 
-def _refuse_simulated(release: LabelRelease, allowed: bool, verb: str) -> None:
-    if release.non_private and not allowed:
-        raise ReleaseError(
-            f"LabelRelease.non_private is True: simulated noise protects nobody, so it is not "
-            f"{verb} where a real release is wanted; pass allow_non_private=True if you mean it"
-        )
-
-
 def _fail(field: str, got: str, wanted: str) -> NoReturn:
-    raise ReleaseError(f"LabelRelease.{field} {got}: it must be {wanted}")
-
-
-def _integers(value: Any, field: str) -> NDArray[Any]:
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu":
-        _fail(field, f"has dtype {array.dtype}", "an array of whole numbers")
-    return array
+    fail(f"LabelRelease.{field}", got, wanted)
 
 
 def _codes(value: Any, field: str, limit: int) -> NDArray[np.int32]:
-    array = _integers(value, field)
+    array = whole_numbers(value, f"LabelRelease.{field}")
     if array.ndim != 1:
         _fail(field, f"has {array.ndim} dimensions", "one-dimensional: a code for each unit")
     if array.size and (array.min() < 0 or array.max() >= limit):
@@ -292,8 +290,3 @@ def _codes(value: Any, field: str, limit: int) -> NDArray[np.int32]:
     codes = array.astype(np.int32)  # a copy: the caller's array can no longer change it
     codes.flags.writeable = False
     return codes
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array

@@ -7,13 +7,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Scalar
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.moments import make_moment_release, table_moments
 from dpcausal_bayes.privatise import make_release
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["SeededNoise", "simulate_release"]
+__all__ = ["SeededNoise", "simulate_moments", "simulate_release"]
 
 
 class SeededNoise:
@@ -112,6 +116,52 @@ def simulate_release(
         cluster = _codes(table, schema.cluster.column, schema.cluster.levels)
     return make_release(
         schema, mechanism, cluster, arm, label, source=SeededNoise(seed), non_private=True
+    )
+
+
+def simulate_moments(
+    table: pd.DataFrame,
+    workload: CausalWorkload,
+    mechanism: GaussianMechanism,
+    *,
+    seed: int | np.random.Generator,
+) -> MomentRelease:
+    """Make a causal release of a simulated table with seeded noise, stamped non-private.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame, n rows
+        With the arm, the outcome and the workload's covariates.
+    workload : CausalWorkload
+    mechanism : GaussianMechanism
+        Calibrated for this workload.
+    seed : int or numpy.random.Generator
+
+    Returns
+    -------
+    MomentRelease
+        The same law as the custodian's `release_moments`; ``non_private`` is True, and
+        `MomentRelease.save` refuses it unless told otherwise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What `table_moments` refuses, or a mechanism of another workload.
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.columns import Arm, Bounded
+    >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 10))
+    >>> workload = CausalWorkload(schema)
+    >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-5)
+    >>> table = pd.DataFrame({"t": [0, 1] * 500, "y": [2.0, 4.0, 6.0, 8.0] * 250})
+    >>> release = simulate_moments(table, workload, mechanism, seed=1)
+    >>> release.non_private, release == simulate_moments(table, workload, mechanism, seed=1)
+    (True, True)
+    """
+    exact = table_moments(table, workload)
+    return make_moment_release(
+        workload, mechanism, exact, len(table), source=SeededNoise(seed), non_private=True
     )
 
 

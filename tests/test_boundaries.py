@@ -15,7 +15,9 @@ MODULES = module_files()
 CUSTODIAN = f"{PACKAGE}.custodian"
 
 # What both halves stand on: these, in this order of import, and whatever they import.
-PILLARS = [f"{PACKAGE}.{name}" for name in ("schema", "mechanisms", "releases", "privatise")]
+PILLARS = [
+    f"{PACKAGE}.{name}" for name in ("schema", "mechanisms", "releases", "privatise", "moments")
+]
 # What only one half needs, and so nothing of the foundation.
 ONE_SIDED = {"arviz", "matplotlib", "narwhals", "nutpie", "opendp", "pymc", "pytensor", "xarray"}
 

@@ -1,0 +1,215 @@
+"""A causal release as it leaves the custodian: noisy moments, frozen, validated, written to JSON.
+
+Values stay as they were drawn: negative masses are kept, nothing is clamped or made consistent.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import force_setattr
+from numpy.typing import NDArray
+
+from dpcausal_bayes.accounting import REPLACE_ONE_RECORD, PrivacyLoss
+from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.release_checks import (
+    check_adjacency,
+    check_kinds,
+    fail,
+    read_only,
+    refuse_simulated,
+    whole_numbers,
+)
+from dpcausal_bayes.release_files import ReleaseError, content_hash, write_file
+from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.workloads import CausalWorkload
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "MomentRelease"]
+
+FORMAT = "dpcausal_bayes/moment-release"
+FORMAT_VERSION = 1
+
+
+class MomentRelease(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag=True,
+    kw_only=True,
+    eq=False,
+    dict=True,
+):
+    r"""Noisy masses and outcome sums of a causal workload, with everything needed to model them.
+
+    Q queries, of which each group has 2 arms x L strata x 2 parts; see `CausalWorkload`.
+
+    Parameters
+    ----------
+    workload : CausalWorkload
+        The public facts and what was asked.
+    mechanism : GaussianMechanism
+        With the noise's scale.
+    values : ndarray of int64, shape (Q,)
+        Noisy sums in units of 1/``lattice`` of a record, as drawn: masses may be negative.
+    lattice : int
+        Steps to a record.
+    n : int
+        Number of records, public.
+    loss : PrivacyLoss
+        What the release spent.
+    noise_source : str
+        ``"operating system"`` in a real release.
+    non_private : bool
+        True for a simulated release, whose noise can be redrawn from its seed.
+    package_version : str
+        The version that made the release.
+    adjacency : str
+        Neighbouring tables: one record replaced by any other; only n is public.
+
+    Raises
+    ------
+    ReleaseError
+        A field that contradicts another; the message names it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dpcausal_bayes.columns import Arm, Bounded
+    >>> from dpcausal_bayes.simulate import simulate_moments
+    >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 10))
+    >>> workload = CausalWorkload(schema)
+    >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-5)
+    >>> table = pd.DataFrame({"t": [0, 1] * 500, "y": [2.0, 4.0, 6.0, 8.0] * 250})
+    >>> release = simulate_moments(table, workload, mechanism, seed=1)
+    >>> release.n, release.cells().shape, release.squares.shape
+    (1000, (2, 1, 2), (2,))
+    """
+
+    workload: CausalWorkload
+    mechanism: GaussianMechanism
+    values: np.ndarray
+    lattice: int
+    n: int
+    loss: PrivacyLoss
+    noise_source: str
+    non_private: bool
+    package_version: str
+    adjacency: str = REPLACE_ONE_RECORD
+
+    def __post_init__(self) -> None:
+        check_kinds(self, _FIELD_KINDS)
+        try:
+            self.mechanism.check(self.workload)
+        except ValueError as error:
+            raise ReleaseError(f"MomentRelease.mechanism does not fit: {error}") from None
+        if self.lattice != LATTICE:
+            fail("MomentRelease.lattice", f"is {self.lattice}", f"{LATTICE}")
+        if self.n < 1:
+            fail("MomentRelease.n", f"is {self.n}", "at least 1")
+        values = whole_numbers(self.values, "MomentRelease.values").astype(np.int64)  # a copy
+        shape = (len(self.workload.queries),)
+        if values.shape != shape:
+            fail("MomentRelease.values", f"has shape {values.shape}", f"{shape}: one a query")
+        force_setattr(self, "values", read_only(values))
+        check_adjacency(self, REPLACE_ONE_RECORD)
+        self._check_loss()
+
+    def _check_loss(self) -> None:
+        if self.loss.delta == 0:
+            fail("MomentRelease.loss", "states delta 0", "above 0 for Gaussian noise")
+        spent = self.mechanism.loss(self.loss.delta)
+        for field in ("pure_epsilon", "rho", "epsilon"):
+            stated, true = getattr(self.loss, field), getattr(spent, field)
+            same = (
+                stated is true
+                if None in (stated, true)
+                else math.isclose(stated, true, rel_tol=1e-9, abs_tol=1e-11)
+            )
+            if not same:
+                fail(
+                    "MomentRelease.loss",
+                    f"states {field} {stated}",
+                    f"{true}, what its mechanism spends",
+                )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MomentRelease) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        stamp = ", NON-PRIVATE" if self.non_private else ""
+        strata = ", ".join(str(self.workload.n_strata(g)) for g in self._groups)
+        return (
+            f"MomentRelease(n={self.n}, strata={strata}, queries={len(self.values)}, "
+            f"loss: {self.loss}, noise from the {self.noise_source}{stamp})"
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """The public facts."""
+        return self.workload.schema
+
+    @functools.cached_property
+    def noisy(self) -> NDArray[np.float64]:
+        """Every query with its noise, in records, shape (Q,)."""
+        return read_only(self.values / self.lattice)
+
+    @functools.cached_property
+    def noise_scale(self) -> NDArray[np.float64]:
+        """Standard deviation of every query's noise, in records, shape (Q,)."""
+        return read_only(self.mechanism.scale / self.workload.weights)
+
+    def cells(self, group: int = 0) -> NDArray[np.float64]:
+        """Return a group's noisy queries, in records, shape (2, L, 2): arm, stratum, part."""
+        return self.workload.split(self.noisy)[0][group]
+
+    @property
+    def squares(self) -> NDArray[np.float64] | None:
+        """Noisy sums of y^2 - 1/2 by arm, in records, or ``None`` for two outcome levels."""
+        return self.workload.split(self.noisy)[1]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the release's content, as hexadecimal text."""
+        return content_hash(self)
+
+    def save(self, path: str | os.PathLike[str], *, allow_non_private: bool = False) -> None:
+        """Write the release to a JSON file, in one step: the whole file or nothing.
+
+        Parameters
+        ----------
+        path : path-like
+        allow_non_private : bool
+            A simulated release is refused unless this is True.
+
+        Raises
+        ------
+        ReleaseError
+            A simulated release.
+        """
+        refuse_simulated(self, allow_non_private, "saved")
+        write_file(path, FORMAT, FORMAT_VERSION, self)
+
+    @property
+    def _groups(self) -> range:
+        return range(len(self.workload.groups))
+
+
+_FIELD_KINDS: dict[str, type[Any]] = {
+    "workload": CausalWorkload,
+    "mechanism": GaussianMechanism,
+    "lattice": int,
+    "n": int,
+    "loss": PrivacyLoss,
+    "noise_source": str,
+    "non_private": bool,
+    "package_version": str,
+    "adjacency": str,
+}

@@ -1,0 +1,220 @@
+r"""Moments of a table in whole numbers, and the noise that makes a release of them.
+
+All sums are of integers in units of 1/L of a record, L = ``LATTICE``, so that no engine, order or
+chunk changes a digit: a record counts L in its cells; its outcome is
+:math:`\lfloor L\,\mathrm{clip}((y - \text{centre})/\text{half}, -1, 1) + 1/2 \rfloor`; and its
+square, with that integer i, :math:`\lfloor i^2/L + 1/2 \rfloor - L/2`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpcausal_bayes.columns import Binned, Categories, Levels, Scalar
+from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.laws import Gaussian
+from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.privatise import NoiseSource
+from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.workloads import CausalWorkload
+
+__all__ = ["LATTICE", "make_moment_release", "table_moments"]
+
+
+def table_moments(table: pd.DataFrame, workload: CausalWorkload) -> NDArray[np.int64]:
+    """Return the exact answers to a workload, for a simulated table: confidential numbers.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame, n rows
+        With the arm, the outcome and the workload's covariates.
+    workload : CausalWorkload
+
+    Returns
+    -------
+    ndarray of int64, shape (Q,)
+        In lattice units.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No rows, a column that is missing or of the wrong kind, a value that the schema has no
+        place for, an outcome that is missing or not finite.
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.columns import Arm
+    >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 10))
+    >>> table = pd.DataFrame({"t": [0, 1, 1], "y": [5, 10, 12]})
+    >>> (table_moments(table, CausalWorkload(schema)) / LATTICE).tolist()
+    [1.0, 0.0, 2.0, 2.0, -0.5, 1.0]
+    """
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"table is a {type(table).__name__}: it must be a pandas DataFrame")
+    if len(table) == 0:
+        raise ValueError("table has no rows: there is nothing to release")
+    schema = workload.schema
+    arm = _places(_column(table, schema.arm.column), schema.arm.levels, None, "Arm")
+    parts = _parts(table, schema)
+    sums = []
+    for group in range(len(workload.groups)):
+        n_strata = workload.n_strata(group)
+        cell = arm * n_strata + _strata(table, workload, group)
+        totals = [_sums(cell, part, 2 * n_strata) for part in parts]
+        sums.append(np.stack(totals, axis=-1).ravel())
+    if not workload.binary:
+        square = np.floor(parts[1] ** 2 / LATTICE + 0.5) - LATTICE // 2
+        sums.append(_sums(arm, square, 2))
+    return np.concatenate(sums)
+
+
+def make_moment_release(
+    workload: CausalWorkload,
+    mechanism: GaussianMechanism,
+    exact: NDArray[np.int64],
+    n: int,
+    *,
+    source: NoiseSource,
+    non_private: bool,
+) -> MomentRelease:
+    """Add noise to exact answers and wrap the sums.
+
+    Parameters
+    ----------
+    workload : CausalWorkload
+    mechanism : GaussianMechanism
+        Calibrated for this workload.
+    exact : ndarray of int64, shape (Q,)
+        In lattice units; confidential, and used for nothing but the sums with noise.
+    n : int
+        Number of records, public.
+    source : NoiseSource
+    non_private : bool
+        Whether the source can be repeated.
+
+    Returns
+    -------
+    MomentRelease
+
+    Raises
+    ------
+    ValueError
+        A mechanism of another workload, or answers of the wrong shape.
+    """
+    from dpcausal_bayes import __version__  # not at the top: the package imports this module
+
+    mechanism.check(workload)
+    weights = workload.weights
+    if exact.shape != weights.shape or exact.dtype != np.int64:
+        raise ValueError(
+            f"exact has shape {exact.shape} and dtype {exact.dtype}: it must hold the workload's "
+            f"{len(weights)} answers as int64"
+        )
+    noise = np.zeros(len(weights), dtype=np.int64)
+    for weight in np.unique(weights):
+        alike = np.flatnonzero(weights == weight)
+        noise[alike] = source.integers(Gaussian(mechanism.scale * LATTICE / weight), alike.shape)
+    return MomentRelease(
+        workload=workload,
+        mechanism=mechanism,
+        values=exact + noise,
+        lattice=LATTICE,
+        n=n,
+        loss=mechanism.loss(),
+        noise_source=source.name,
+        non_private=non_private,
+        package_version=__version__,
+    )
+
+
+def _sums(place: NDArray[np.int64], part: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """Sum whole numbers by place; floats hold them exactly up to 2^53, or 2^33 records."""
+    return np.bincount(place, weights=part, minlength=size).astype(np.int64)
+
+
+def _parts(table: pd.DataFrame, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what each record adds to the two parts of its cells, in lattice units."""
+    outcome = schema.outcome
+    column = _column(table, outcome.column)
+    if isinstance(outcome, Levels):
+        high = _places(column, outcome.levels, None, "Levels")
+        return LATTICE * (1.0 - high), LATTICE * high.astype(float)
+    y = _numbers(column, "Bounded")
+    if not np.all(np.isfinite(y)):
+        raise ValueError(
+            f"column {outcome.column!r} has outcomes that are missing or not finite: leave such "
+            "rows out, by a decision of your own"
+        )
+    scaled = np.clip((y - outcome.centre) / outcome.half, -1, 1)
+    return np.full(len(y), float(LATTICE)), np.floor(LATTICE * scaled + 0.5)
+
+
+def _strata(table: pd.DataFrame, workload: CausalWorkload, group: int) -> NDArray[np.int64]:
+    """Return each record's stratum in a group: the last covariate runs fastest."""
+    stratum = np.zeros(len(table), dtype=np.int64)
+    for covariate in workload.covariates(group):
+        column = _column(table, covariate.column)
+        if isinstance(covariate, Categories):
+            place = _places(column, covariate.levels, covariate.other, "Categories")
+        else:
+            place = _bins(column, covariate)
+        stratum = stratum * len(covariate.labels) + place
+    return stratum
+
+
+def _bins(column: pd.Series, binned: Binned) -> NDArray[np.int64]:
+    value = _numbers(column, "Binned")
+    edges = np.array(binned.edges)
+    place = np.searchsorted(edges, value, side="right") - 1
+    place[value == edges[-1]] = len(edges) - 2  # the last bin holds its upper edge
+    outside = ~((value >= edges[0]) & (value <= edges[-1]))  # missing values too
+    return _with_other(place, outside, binned.other, len(edges) - 1, binned.column, "Binned")
+
+
+def _places(
+    column: pd.Series, levels: tuple[Scalar, ...], other: str | None, owner: str
+) -> NDArray[np.int64]:
+    """Return the place of each value among the levels; True, 1 and 1.0 are one value."""
+    codes, distinct = pd.factorize(column)
+    known = {level: place for place, level in enumerate(levels)}
+    place = np.array([*(known.get(value, -1) for value in distinct), -1], dtype=np.int64)[codes]
+    return _with_other(place, place < 0, other, len(levels), str(column.name), owner)
+
+
+def _with_other(
+    place: NDArray[np.int64],
+    outside: NDArray[np.bool_],
+    other: str | None,
+    last: int,
+    column: str,
+    owner: str,
+) -> NDArray[np.int64]:
+    if other is None and outside.any():
+        allowed = "bins" if owner == "Binned" else "levels"
+        remedy = "declare other='other' to keep them in a level of their own, or "
+        raise ValueError(
+            f"column {column!r} has values outside its declared {allowed}, or missing ones: "
+            f"{remedy if owner in ('Binned', 'Categories') else ''}correct {owner}"
+        )
+    place[outside] = last
+    return place
+
+
+def _column(table: pd.DataFrame, name: str) -> pd.Series:
+    if list(table.columns).count(name) != 1:
+        raise ValueError(
+            f"table must have one column {name!r}: its columns are {list(table.columns)}"
+        )
+    return table[name]
+
+
+def _numbers(column: pd.Series, owner: str) -> NDArray[np.float64]:
+    """Return a numeric column as floats, missing values as NaN; text is never read as numbers."""
+    if not pd.api.types.is_numeric_dtype(column.dtype) or column.dtype.kind == "c":
+        raise TypeError(
+            f"column {column.name!r} has dtype {column.dtype}, but {owner} needs numbers: convert "
+            "it first"
+        )
+    return column.to_numpy(dtype=float, na_value=np.nan)
