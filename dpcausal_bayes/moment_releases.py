@@ -112,7 +112,7 @@ class MomentRelease(
         if self.n < 1:
             fail("MomentRelease.n", f"is {self.n}", "at least 1")
         values = whole_numbers(self.values, "MomentRelease.values").astype(np.int64)  # a copy
-        shape = (len(self.workload.queries),)
+        shape = (self.workload.n_queries,)
         if values.shape != shape:
             fail("MomentRelease.values", f"has shape {values.shape}", f"{shape}: one a query")
         force_setattr(self, "values", read_only(values))

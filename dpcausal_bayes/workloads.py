@@ -2,6 +2,7 @@ r"""What a causal release asks of the table: masses and outcome sums by arm and 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from itertools import product
@@ -14,9 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcausal_bayes.column_checks import kind_of
 from dpcausal_bayes.columns import Binned, Categories, Levels
-from dpcausal_bayes.laws import number
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.sensitivity import bounded_sensitivity
+from dpcausal_bayes.workload_checks import (
+    check_outcome,
+    group_weights_of,
+    groups_of,
+    names_of,
+    weight_of,
+)
 
 __all__ = ["CausalWorkload"]
 
@@ -41,10 +48,15 @@ class _Call(msgspec.StructMeta):
                 "leave one out"
             )
         if strata is not None:
-            groups = [_names(strata, "strata")]
+            groups = [names_of(strata, "strata")]
         elif groups is None:
             groups = [()]
         return super().__call__(schema, groups, square_weight, group_weights)
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        call = inspect.signature(_Call.__call__)
+        return call.replace(parameters=list(call.parameters.values())[1:])
 
 
 class CausalWorkload(
@@ -116,22 +128,21 @@ class CausalWorkload(
     def __post_init__(self) -> None:
         if not isinstance(self.schema, Schema):
             raise TypeError(f"CausalWorkload.schema is a {kind_of(self.schema)}: give a Schema")
-        self._check_outcome()
-        force_setattr(self, "groups", _groups(self.groups, self.schema))
+        check_outcome(self.schema.outcome)
+        force_setattr(self, "groups", groups_of(self.groups, self.schema))
         force_setattr(
-            self, "square_weight", _weight(self.square_weight, "CausalWorkload.square_weight")
+            self, "square_weight", weight_of(self.square_weight, "CausalWorkload.square_weight")
         )
         if self.binary and self.square_weight != 1:
             raise ValueError(
                 f"CausalWorkload.square_weight is {self.square_weight:g}: an outcome of two levels "
                 "has no squares to release; leave square_weight out"
             )
-        force_setattr(self, "group_weights", _group_weights(self.group_weights, len(self.groups)))
-        size = sum(4 * self.n_strata(g) for g in range(len(self.groups)))
-        if size > MOST_QUERIES:
+        force_setattr(self, "group_weights", group_weights_of(self.group_weights, len(self.groups)))
+        if self.n_queries > MOST_QUERIES:
             raise ValueError(
-                f"CausalWorkload.groups ask for {size} numbers, more than {MOST_QUERIES}: name "
-                "fewer covariates, or put them into several groups"
+                f"CausalWorkload.groups ask for {self.n_queries} numbers, more than "
+                f"{MOST_QUERIES}: name fewer covariates, or put them into several groups"
             )
         queries = self.queries
         if len(set(queries)) < len(queries):
@@ -140,21 +151,9 @@ class CausalWorkload(
                 "hold ', ' or '='"
             )
 
-    def _check_outcome(self) -> None:
-        outcome = self.schema.outcome
-        if not isinstance(outcome, Levels):
-            return
-        if len(outcome.levels) != 2:
-            raise ValueError(
-                f"CausalWorkload.schema has an outcome of {len(outcome.levels)} levels: declare "
-                "two levels, or a number with public bounds, as in "
-                f"Bounded({outcome.column!r}, 0, 100)"
-            )
-        if outcome.values is None:
-            raise ValueError(
-                "CausalWorkload.schema has an outcome without values, so an effect has no unit: "
-                f"write Levels({outcome.column!r}, {list(outcome.levels)!r}, values=[0, 1])"
-            )
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a Struct is rebuilt with all fields by position, which the constructor does not take
+        return msgspec.convert, (msgspec.to_builtins(self), CausalWorkload)
 
     @property
     def binary(self) -> bool:
@@ -217,6 +216,12 @@ class CausalWorkload(
         return (*cells, *squares)
 
     @property
+    def n_queries(self) -> int:
+        """Q, how many numbers are released."""
+        cells = sum(4 * self.n_strata(group) for group in range(len(self.groups)))
+        return cells if self.binary else cells + 2
+
+    @property
     def weights(self) -> NDArray[np.float64]:
         """Weight of each query, shape (Q,)."""
         cells = [
@@ -255,11 +260,10 @@ class CausalWorkload(
         vector = np.asarray(vector)
         shapes = [self.shape(group) for group in range(len(self.groups))]
         ends = np.cumsum([math.prod(shape) for shape in shapes])
-        wanted = int(ends[-1]) + (0 if self.binary else 2)
-        if vector.ndim == 0 or vector.shape[-1] != wanted:
+        if vector.ndim == 0 or vector.shape[-1] != self.n_queries:
             raise ValueError(
-                f"vector has shape {vector.shape}: its last axis must hold the workload's {wanted} "
-                "queries"
+                f"vector has shape {vector.shape}: its last axis must hold the workload's "
+                f"{self.n_queries} queries"
             )
         *pieces, squares = np.split(vector, ends, axis=-1)
         groups = [
@@ -267,77 +271,3 @@ class CausalWorkload(
             for piece, shape in zip(pieces, shapes, strict=True)
         ]
         return groups, None if self.binary else squares
-
-
-def _names(value: Any, field: str) -> tuple[str, ...]:
-    """Return the names of a group's covariates, or raise."""
-    if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise TypeError(
-            f"CausalWorkload.{field} is a {kind_of(value)}: name covariates in a list, such as "
-            "['age', 'sex']"
-        )
-    for i, name in enumerate(value):
-        if not isinstance(name, str):
-            raise TypeError(
-                f"CausalWorkload.{field}[{i}] is a {kind_of(name)}: give a covariate's name as text"
-            )
-    return tuple(value)
-
-
-def _groups(value: Any, schema: Schema) -> tuple[tuple[str, ...], ...]:
-    """Return every group as a tuple of names, or raise; only a lone group may be empty."""
-    if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise TypeError(
-            f"CausalWorkload.groups is a {kind_of(value)}: give a list of groups, such as "
-            "['age', ['age', 'sex']]"
-        )
-    groups = tuple(
-        (group,) if isinstance(group, str) else _names(group, f"groups[{g}]")
-        for g, group in enumerate(value)
-    )
-    if not groups:
-        raise ValueError("CausalWorkload.groups is empty: name a group, or leave groups out")
-    known = [covariate.column for covariate in schema.covariates]
-    for g, group in enumerate(groups):
-        if not group and len(groups) > 1:
-            raise ValueError(
-                f"CausalWorkload.groups[{g}] is empty: any other group holds the arm totals "
-                "already; leave it out"
-            )
-        for name in group:
-            if name not in known:
-                raise ValueError(
-                    f"CausalWorkload.groups[{g}] names {name!r}, which is no covariate of the "
-                    f"schema ({known}): declare it in Schema.covariates"
-                )
-            if group.count(name) > 1:
-                raise ValueError(f"CausalWorkload.groups[{g}] names {name!r} twice: once will do")
-        twin = [set(other) for other in groups[:g]].count(set(group))
-        if twin:
-            raise ValueError(
-                f"CausalWorkload.groups[{g}] has the covariates {list(group)} of an earlier group: "
-                "raise that group's weight instead"
-            )
-    return groups
-
-
-def _weight(value: Any, field: str) -> float:
-    weight = number(value, field)
-    if weight <= 0:
-        raise ValueError(f"{field} is {weight:g}: a weight must be above 0")
-    return weight
-
-
-def _group_weights(value: Any, n_groups: int) -> tuple[float, ...]:
-    if value is None:
-        return (1.0,) * n_groups
-    if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise TypeError(
-            f"CausalWorkload.group_weights is a {kind_of(value)}: give a list, a number a group"
-        )
-    if len(value) != n_groups:
-        raise ValueError(
-            f"CausalWorkload.group_weights has {len(value)} weights for {n_groups} groups: give "
-            "one a group"
-        )
-    return tuple(_weight(w, f"CausalWorkload.group_weights[{g}]") for g, w in enumerate(value))

@@ -1,0 +1,109 @@
+"""Checks of what a causal workload asks; errors name the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpcausal_bayes.column_checks import kind_of
+from dpcausal_bayes.columns import Bounded, Levels
+from dpcausal_bayes.laws import number
+from dpcausal_bayes.schema import Schema
+
+__all__ = ["check_outcome", "group_weights_of", "groups_of", "names_of", "weight_of"]
+
+_LARGEST_WEIGHT = 1e6
+
+
+def check_outcome(outcome: Levels | Bounded) -> None:
+    """Raise unless the outcome is a bounded number, or has two levels with values."""
+    if isinstance(outcome, Bounded):
+        return
+    if len(outcome.levels) != 2:
+        raise ValueError(
+            f"CausalWorkload.schema has an outcome of {len(outcome.levels)} levels: declare two "
+            f"levels, or a number with public bounds, as in Bounded({outcome.column!r}, 0, 100)"
+        )
+    if outcome.values is None:
+        raise ValueError(
+            "CausalWorkload.schema has an outcome without values, so an effect has no unit: "
+            f"write Levels({outcome.column!r}, {list(outcome.levels)!r}, values=[0, 1])"
+        )
+
+
+def names_of(value: Any, field: str) -> tuple[str, ...]:
+    """Return the names of a group's covariates, or raise."""
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise TypeError(
+            f"CausalWorkload.{field} is a {kind_of(value)}: name covariates in a list, such as "
+            "['age', 'sex']"
+        )
+    for i, name in enumerate(value):
+        if not isinstance(name, str):
+            raise TypeError(
+                f"CausalWorkload.{field}[{i}] is a {kind_of(name)}: give a covariate's name as text"
+            )
+    return tuple(value)
+
+
+def groups_of(value: Any, schema: Schema) -> tuple[tuple[str, ...], ...]:
+    """Return every group as a tuple of names, or raise; only a lone group may be empty."""
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise TypeError(
+            f"CausalWorkload.groups is a {kind_of(value)}: give a list of groups, such as "
+            "['age', ['age', 'sex']]"
+        )
+    groups = tuple(
+        (group,) if isinstance(group, str) else names_of(group, f"groups[{g}]")
+        for g, group in enumerate(value)
+    )
+    if not groups:
+        raise ValueError("CausalWorkload.groups is empty: name a group, or leave groups out")
+    known = [covariate.column for covariate in schema.covariates]
+    for g, group in enumerate(groups):
+        if not group and len(groups) > 1:
+            raise ValueError(
+                f"CausalWorkload.groups[{g}] is empty: any other group holds the arm totals "
+                "already; leave it out"
+            )
+        for name in group:
+            if name not in known:
+                raise ValueError(
+                    f"CausalWorkload.groups[{g}] names {name!r}, which is no covariate of the "
+                    f"schema ({known}): declare it in Schema.covariates"
+                )
+            if group.count(name) > 1:
+                raise ValueError(f"CausalWorkload.groups[{g}] names {name!r} twice: once will do")
+        twin = [set(other) for other in groups[:g]].count(set(group))
+        if twin:
+            raise ValueError(
+                f"CausalWorkload.groups[{g}] has the covariates {list(group)} of an earlier group: "
+                "raise that group's weight instead"
+            )
+    return groups
+
+
+def weight_of(value: Any, field: str) -> float:
+    """Return a weight as a float, or raise."""
+    weight = number(value, field)
+    if not 1 / _LARGEST_WEIGHT <= weight <= _LARGEST_WEIGHT:
+        raise ValueError(
+            f"{field} is {weight:g}: a weight must be above 0, from {1 / _LARGEST_WEIGHT:g} to "
+            f"{_LARGEST_WEIGHT:g}"
+        )
+    return weight
+
+
+def group_weights_of(value: Any, n_groups: int) -> tuple[float, ...]:
+    """Return a weight for each group, 1 unless given, or raise."""
+    if value is None:
+        return (1.0,) * n_groups
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise TypeError(
+            f"CausalWorkload.group_weights is a {kind_of(value)}: give a list, a number a group"
+        )
+    if len(value) != n_groups:
+        raise ValueError(
+            f"CausalWorkload.group_weights has {len(value)} weights for {n_groups} groups: give "
+            "one a group"
+        )
+    return tuple(weight_of(w, f"CausalWorkload.group_weights[{g}]") for g, w in enumerate(value))
