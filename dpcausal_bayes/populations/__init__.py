@@ -1,5 +1,15 @@
 """Populations whose causal effects are known, for studies of the method."""
 
+from dpcausal_bayes.populations.crossed import stratified_population
 from dpcausal_bayes.populations.labels import Population, binary_population, mixture_population
+from dpcausal_bayes.populations.strata import StratifiedPopulation
+from dpcausal_bayes.populations.tables import table_contrast
 
-__all__ = ["Population", "binary_population", "mixture_population"]
+__all__ = [
+    "Population",
+    "StratifiedPopulation",
+    "binary_population",
+    "mixture_population",
+    "stratified_population",
+    "table_contrast",
+]

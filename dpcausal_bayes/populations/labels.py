@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,18 +13,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpcausal_bayes.columns import Arm, Categories, Levels
+from dpcausal_bayes.populations.contrasts import Contrast, weigh
 from dpcausal_bayes.schema import Schema
 
 __all__ = ["Population", "binary_population", "mixture_population"]
-
-
-class Contrast(Protocol):
-    """What `ATE`, `ATT` and `ATC` share: they weigh mean potential outcomes."""
-
-    @property
-    def name(self) -> str: ...
-
-    def contrast(self, means: xr.Dataset) -> xr.DataArray: ...
 
 
 class Population(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -150,8 +142,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             A single number, or one a cluster with ``by="cluster"``; clusters are weighted by their
             units, as ``estimate(..., population="super")`` does. In units of the outcome.
         """
-        means = np.broadcast_to(self._means(), (2, *self.cell_size.shape))
-        return self._contrast(estimand, means, self.cell_size)
+        return self._weigh(estimand, self._means().T, self.cell_size)
 
     def sample_truth(self, estimand: Contrast, table: pd.DataFrame) -> xr.DataArray:
         """Return the effect on the very units of a table, from both their potential outcomes.
@@ -168,7 +159,6 @@ class Population(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             As `truth`; what ``estimate(..., population="sample")`` is after.
         """
         schema = self.schema
-        schema = self.schema
         score = dict(zip(schema.label_outcome.levels, outcome_values(schema), strict=True))
         cell = (table[schema.arm.column] == schema.arm.treated).to_numpy(np.int64)
         if schema.cluster is not None:
@@ -180,30 +170,16 @@ class Population(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         # a cell of nobody has no weight, but in a split by cluster
         expected = np.repeat(self._means(), 2, axis=0)
         mean = np.where(size[:, None] > 0, total / np.maximum(size, 1)[:, None], expected)
-        mean = mean.reshape(-1, 2, 2).swapaxes(0, 1)
-        return self._contrast(estimand, mean, size.reshape(-1, 2))
+        mean = mean.reshape(-1, 2, 2).transpose(1, 2, 0)  # assigned, arm, cluster
+        return self._weigh(estimand, mean, size.reshape(-1, 2))
+
+    def _weigh(
+        self, estimand: Contrast, mean: NDArray[np.float64], size: NDArray[np.integer]
+    ) -> xr.DataArray:
+        return weigh(estimand, mean, size.T, {"cluster": self.schema.clusters})
 
     def _means(self) -> NDArray[np.float64]:
         return self.shares @ outcome_values(self.schema)
-
-    def _contrast(
-        self, estimand: Contrast, mean: NDArray[np.float64], size: NDArray[np.integer]
-    ) -> xr.DataArray:
-        """Let the estimand weigh the means (assigned, cluster, arm): one draw, of no error."""
-        arms = list(self.schema.arms)
-        means = xr.Dataset(
-            {
-                "mean": (("chain", "draw", "assigned", "stratum", "arm"), mean[None, None]),
-                "weight": (("stratum", "assigned"), size / size.sum()),
-            },
-            coords={
-                "assigned": arms,
-                "arm": arms,
-                "cluster": ("stratum", list(self.schema.clusters)),
-            },
-        )
-        drawn = estimand.contrast(means).isel(chain=0, draw=0, drop=True)
-        return drawn.rename(estimand.name)
 
 
 def outcome_values(schema: Schema) -> NDArray[np.float64]:
