@@ -101,10 +101,12 @@ def check_other(other: object, labels: tuple[str, ...], owner: str) -> None:
 
 def finite(value: object, field: str) -> float:
     """Return a public number as a float, or raise with the field's name."""
-    number = scalar(value, field)
-    if isinstance(number, str):
-        raise TypeError(f"{field} is the text {number!r}: it must be a number")
-    return float(number)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{field} is a {kind_of(value)}: it must be a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{field} is {number}: it must be finite")
+    return number
 
 
 def increasing(edges: object, owner: str) -> tuple[float, ...]:
@@ -120,7 +122,7 @@ def increasing(edges: object, owner: str) -> tuple[float, ...]:
     for i, (below, above) in enumerate(pairwise(found), 1):
         if not below < above:
             raise ValueError(
-                f"{owner}.edges[{i}] is {scalar(above, owner)!r}, which is not above the edge "
-                f"before it, {scalar(below, owner)!r}: write the edges in increasing order"
+                f"{owner}.edges[{i}] is {above:g}, which is not above the edge before it, "
+                f"{below:g}: write the edges in increasing order"
             )
     return found

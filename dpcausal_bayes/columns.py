@@ -283,7 +283,7 @@ class Binned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
 
     @property
     def _bins(self) -> tuple[str, ...]:
-        shown = [str(scalar(edge, "Binned.edges")) for edge in self.edges]
+        shown = [str(edge).removesuffix(".0") for edge in self.edges]
         last = len(shown) - 2
         return tuple(
             f"[{below}, {above}{']' if i == last else ')'}"
