@@ -147,7 +147,7 @@ def _parts(table: pd.DataFrame, schema: Schema) -> tuple[NDArray[np.float64], ND
             f"column {outcome.column!r} has outcomes that are missing or not finite: leave such "
             "rows out, by a decision of your own"
         )
-    scaled = np.clip((y - outcome.centre) / outcome.half, -1, 1)
+    scaled = np.clip(y - outcome.centre, -outcome.half, outcome.half) / outcome.half  # no overflow
     return np.full(len(y), float(LATTICE)), np.floor(LATTICE * scaled + 0.5)
 
 
