@@ -9,7 +9,12 @@ import time
 
 import pytest
 
-from dpcausal_bayes.accounting import PrivacyLoss, epsilon_from_rho
+from dpcausal_bayes.accounting import (
+    REPLACE_ONE_LABEL,
+    REPLACE_ONE_RECORD,
+    PrivacyLoss,
+    epsilon_from_rho,
+)
 from dpcausal_bayes.columns import Arm, Levels
 from dpcausal_bayes.custodian import Ledger, LedgerError
 from dpcausal_bayes.custodian import ledger as ledger_module
@@ -294,3 +299,41 @@ def test_threads_cannot_overspend_together(path, where, monkeypatch):
         thread.join()
     assert sum(made) == 40
     assert len(ledger.entries) == 40
+
+
+def about(adjacency):
+    return PrivacyLoss(pure_epsilon=0.25, rho=0.1, epsilon=0.25, delta=0.0, adjacency=adjacency)
+
+
+LABEL, RECORD = about(REPLACE_ONE_LABEL), about(REPLACE_ONE_RECORD)
+
+
+@pytest.mark.parametrize(
+    ("losses", "total"),
+    [
+        ([], None),
+        ([LABEL, LABEL], REPLACE_ONE_LABEL),
+        ([RECORD, RECORD], REPLACE_ONE_RECORD),
+        ([LABEL, RECORD], REPLACE_ONE_LABEL),
+        ([LABEL, RECORD, LABEL], REPLACE_ONE_LABEL),
+    ],
+)
+def test_a_total_protects_what_all_its_entries_protect(losses, total, path):
+    ledger = Ledger(epsilon=1.0, path=path)
+    for loss in losses:
+        ledger.charge("release", loss)
+    assert ledger.adjacency == total
+    assert ledger.spent == (0.25 * len(losses), 0)
+    assert Ledger(epsilon=1.0, path=path).adjacency == total
+
+
+@pytest.mark.parametrize("weaker", [LABEL, about("add one record")])
+def test_a_budget_for_records_does_not_become_one_for_less(weaker):
+    ledger = Ledger(epsilon=1.0)
+    ledger.charge("moments", RECORD)
+    with pytest.raises(LedgerError) as refusal:
+        ledger.charge("labels", weaker)
+    for part in ("'labels' is refused", weaker.adjacency, RECORD.adjacency, "ledger of its own"):
+        assert part in str(refusal.value)
+    assert len(ledger.entries) == 1
+    ledger.charge("more moments", RECORD)

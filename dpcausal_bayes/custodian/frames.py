@@ -5,6 +5,7 @@ Levels come from the schema, never from the table. Columns are read in chunks an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import narwhals.stable.v2 as nw
@@ -46,15 +47,10 @@ def read_codes(table: Any, schema: Schema) -> tuple[Codes, Codes, Codes]:
     frame = _frame(table)
     if len(frame) == 0:
         raise ValueError("table has no rows: there is nothing to release")
-    needed = {"Arm": schema.arm.column, "Levels": schema.outcome.column}
+    needed = [("Arm", schema.arm.column), ("Levels", schema.outcome.column)]
     if schema.cluster is not None:
-        needed["Categories"] = schema.cluster.column
-    for part, column in needed.items():
-        if column not in frame.columns:
-            raise ValueError(
-                f"table has no column {column!r}: its columns are {frame.columns}; correct "
-                f"{part}.column in the schema"
-            )
+        needed.append(("Categories", schema.cluster.column))
+    check_columns(frame.columns, needed)
     cluster = np.zeros(len(frame), dtype=np.int32)
     if schema.cluster is not None:
         cluster = _Column(
@@ -74,6 +70,16 @@ def read_codes(table: Any, schema: Schema) -> tuple[Codes, Codes, Codes]:
         confidential=True,
     ).codes()
     return cluster, arm, label
+
+
+def check_columns(columns: Sequence[str], needed: Sequence[tuple[str, str]]) -> None:
+    """Refuse a table without a declared column; ``needed`` holds (part of the schema, column)."""
+    for part, column in needed:
+        if column not in columns:
+            raise ValueError(
+                f"table has no column {column!r}: its columns are {list(columns)}; correct "
+                f"{part}.column in the schema"
+            )
 
 
 def _frame(table: Any) -> nw.DataFrame[Any]:

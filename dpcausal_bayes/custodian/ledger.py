@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dpcausal_bayes.accounting import PrivacyLoss
+from dpcausal_bayes.accounting import REPLACE_ONE_LABEL, REPLACE_ONE_RECORD, PrivacyLoss
 from dpcausal_bayes.custodian.composition import compose_losses
 
 __all__ = ["Entry", "Ledger", "LedgerError"]
@@ -55,10 +55,15 @@ class Ledger:
     A charge is checked and recorded before any noise is drawn, so a crash can waste budget and
     never overspend it. One ledger guards one confidential table: make all its releases through it.
 
+    All entries together say what one total protects, ``adjacency``. What hides a whole record
+    hides its label too, so a release that protects records may follow those that protect labels:
+    the total is then about labels. The other way round the budget for records would turn into one
+    for labels, and the charge is refused.
+
     Parameters
     ----------
     epsilon, delta : float
-        The total budget, for neighbours that differ as the entries say (one label replaced).
+        The total budget, for neighbours that differ by ``adjacency``.
     path : path-like, optional
         A JSON file that keeps the entries; made if it is missing, resumed if it is there.
         Processes that share the file (on one machine) cannot overspend together. Without a path
@@ -132,6 +137,11 @@ class Ledger:
         epsilon, delta = self.spent
         return max(self._epsilon - epsilon, 0.0), max(self._delta - delta, 0.0)
 
+    @property
+    def adjacency(self) -> str | None:
+        """Which tables are neighbours to the total; ``None`` as long as nothing is spent."""
+        return _protected(self.entries)
+
     def charge(self, what: str, loss: PrivacyLoss) -> None:
         """Record a release before it is made, or refuse it.
 
@@ -144,13 +154,21 @@ class Ledger:
         Raises
         ------
         LedgerError
-            The total would exceed the budget, or the file cannot be trusted. Nothing is recorded.
+            The total would exceed the budget or protect less than before, or the file cannot be
+            trusted. Nothing is recorded.
         """
         if not isinstance(loss, PrivacyLoss):
             raise TypeError(f"loss is a {type(loss).__name__}: pass a PrivacyLoss")
         entry = Entry(what=str(what), time=datetime.now(UTC).isoformat("T", "seconds"), loss=loss)
         with self._locked():
             entries = self._refresh()
+            before = _protected(entries)
+            if before not in (None, _protected((*entries, entry))):
+                raise LedgerError(
+                    f"{entry.what!r} is refused: its neighbours ({loss.adjacency}) would make the "
+                    f"total protect less than it does so far ({before}). Charge it to a ledger of "
+                    "its own, and state both totals"
+                )
             after = self._total((*entries, entry))
             if not after[0] <= self._epsilon * (1 + _ROUNDING):
                 self._refuse(entry, entries, after)
@@ -256,6 +274,14 @@ class Ledger:
             f"{self._path} is not an intact ledger ({why}): nothing is released until it is put "
             "back from a copy; to start afresh would forget what was spent"
         )
+
+
+def _protected(entries: tuple[Entry, ...]) -> str | None:
+    """Return the neighbours of all entries together: those of the weakest protection."""
+    kinds = {entry.loss.adjacency for entry in entries}
+    if kinds == {REPLACE_ONE_LABEL, REPLACE_ONE_RECORD}:
+        return REPLACE_ONE_LABEL
+    return " and ".join(sorted(kinds)) or None
 
 
 def _hash(book: _Book) -> str:
