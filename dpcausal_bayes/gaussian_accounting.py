@@ -39,7 +39,7 @@ def gaussian_delta(ratio: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(ratio: float, delta: float) -> float:
-    """Return the smallest epsilon (to 1e-12, rounded up) that holds at a delta.
+    """Return the smallest epsilon (to a part in 1e12, rounded up) that holds at a delta.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def gaussian_epsilon(ratio: float, delta: float) -> float:
     if gaussian_delta(ratio, 0.0) <= delta:
         return 0.0
     low, high = 0.0, ratio * (ratio / 2 + math.sqrt(-2 * math.log(delta)))  # from zCDP
-    while high - low > 1e-12 * max(1.0, high):
+    while high - low > 1e-12 * high:
         middle = (low + high) / 2
         if not low < middle < high:
             break
@@ -65,7 +65,7 @@ def gaussian_epsilon(ratio: float, delta: float) -> float:
 
 
 def gaussian_ratio_for(epsilon: float, delta: float) -> float:
-    """Return the largest ratio (to 1e-12, rounded down) that is (epsilon, delta)-DP."""
+    """Return the largest ratio (to a part in 1e12, rounded down) that is (epsilon, delta)-DP."""
     low, high = 0.0, 1.0
     while gaussian_delta(high, epsilon) <= delta:
         low, high = high, 2 * high
