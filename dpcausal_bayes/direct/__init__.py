@@ -7,11 +7,15 @@ from dpcausal_bayes.direct.labels import (
     histogram_contrast,
     usable_clusters,
 )
+from dpcausal_bayes.direct.moments import aipw, ipw, plug_in
 
 __all__ = [
     "DirectEstimate",
+    "aipw",
     "centred_histogram_contrast",
     "debiased",
     "histogram_contrast",
+    "ipw",
+    "plug_in",
     "usable_clusters",
 ]
