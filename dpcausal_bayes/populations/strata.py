@@ -128,6 +128,10 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return f"StratifiedPopulation(n={self.n}, strata={len(self.strata)}, outcome={outcome})"
 
     @property
+    def _covariates(self) -> list[Categories]:
+        return [one for one in self.schema.covariates if isinstance(one, Categories)]  # all are
+
+    @property
     def workload(self) -> CausalWorkload:
         """The workload of all covariates as one group: its strata are the population's."""
         columns = [covariate.column for covariate in self.schema.covariates]
@@ -164,9 +168,10 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             self.schema.arm.column: np.array(self.schema.arm.levels)[arm],
             self.schema.outcome.column: np.where(arm == 1, y1, y0),
         }
-        sizes = [len(covariate.levels) for covariate in self.schema.covariates]
+        covariates = self._covariates
+        sizes = [len(covariate.levels) for covariate in covariates]
         codes = np.unravel_index(stratum, sizes) if sizes else ()
-        for covariate, code in zip(self.schema.covariates, codes, strict=True):
+        for covariate, code in zip(covariates, codes, strict=True):
             columns[covariate.column] = np.array(covariate.levels)[code]
         return pd.DataFrame({**columns, "y0": y0, "y1": y1})
 
@@ -215,7 +220,7 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """
         schema = self.schema
         cell = (table[schema.arm.column] == schema.arm.treated).to_numpy(np.int64)
-        for covariate in schema.covariates:
+        for covariate in self._covariates:
             known = list(covariate.levels)
             codes = pd.Index(known).get_indexer(table[covariate.column])
             if np.any(codes < 0):
