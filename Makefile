@@ -6,11 +6,12 @@ NOTEBOOKS := $(wildcard case_studies/*.ipynb)
 # Draws per chain in the notebook check; the notebooks read DPCAUSAL_DRAWS.
 CHECK_DRAWS := 200
 
-.PHONY: help venv demo bench test slow lint format types notebooks notebooks-check constraints clean
+.PHONY: help venv demo bench bench-custodian test slow lint format types notebooks notebooks-check constraints clean
 
 help:
 	@echo "make demo             the main job on real data"
 	@echo "make bench            seconds from a release to a posterior, by design and by n"
+	@echo "make bench-custodian  seconds and memory of a release from 100 million records"
 	@echo "make test             the tests, without the slow ones"
 	@echo "make slow             the slow tests only"
 	@echo "make lint             ruff; 'make format' repairs what it can"
@@ -40,6 +41,9 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(PYTHON) case_studies/benchmark.py
+
+bench-custodian: $(STAMP)
+	$(PYTHON) case_studies/custodian_benchmark.py
 
 test: $(STAMP)
 	$(PYTHON) -m pytest -n 2 --dist worksteal

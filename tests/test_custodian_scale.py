@@ -1,10 +1,12 @@
-"""Ten million labels: seconds and memory, each library in a process of its own."""
+"""Millions of records: seconds and memory, each library in a process of its own."""
 
 import json
 import subprocess
 import sys
 
 import pytest
+
+from layout import ROOT
 
 UNITS = 10_000_000
 MOST_SECONDS = 10
@@ -67,3 +69,22 @@ def test_ten_million_labels(library, clusters):
     print(library, clusters, {name: round(value, 2) for name, value in measured.items()})
     assert measured["seconds"] <= MOST_SECONDS
     assert measured["peak megabytes"] <= MOST_MEGABYTES
+
+
+@pytest.mark.slow
+def test_moments_of_a_hundred_million_records():
+    """The peak does not hold the table, whose file alone is a gigabyte."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "case_studies" / "custodian_benchmark.py", "100000000"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    print(done.stdout)
+    _, *lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["polars", "duckdb", "dask"]
+    for line in lines:
+        rows, seconds, megabytes = (float(part.replace(",", "")) for part in line.split()[1:])
+        assert rows == 100_000_000
+        assert seconds <= 60
+        assert megabytes <= 1_500
