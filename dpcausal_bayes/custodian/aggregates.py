@@ -39,6 +39,8 @@ MOST_KEYS = 2**16  # groups share a pass over the table while their keys togethe
 
 Integers = NDArray[np.int64]
 
+_TWINS = "table has two columns of one name (in SQL, small and capital letters are one): rename one"
+
 
 def exact_moments(table: Any, workload: CausalWorkload) -> tuple[Integers, int]:
     """Return the workload's answers without noise, and the number of records.
@@ -137,11 +139,16 @@ def _frames(table: Any, workload: CausalWorkload) -> Iterator[nw.LazyFrame[Any]]
             "Spark table"
         ) from None
     except nw.exceptions.DuplicateError:
-        raise ValueError("table has two columns of one name: rename one") from None
+        raise ValueError(_TWINS) from None
     schema = workload.schema
     named = set(itertools.chain(*workload.groups))
     needed = [schema.arm, schema.outcome, *(c for c in schema.covariates if c.column in named)]
-    columns = frame.collect_schema().names()
+    columns = frame.columns
+    engine = frame.implementation
+    # SQL takes "y" and "Y" for one name, and would give the first of them
+    alike = str.casefold if engine.is_duckdb() or engine.is_spark_like() else str
+    if len({alike(column) for column in columns}) < len(columns):
+        raise ValueError(_TWINS)
     check_columns(columns, [(type(field).__name__, field.column) for field in needed])
     frame = frame.select([field.column for field in needed])
     if isinstance(frame, nw.LazyFrame) or frame.implementation.is_polars():
