@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpcausal_bayes.column_checks import kind_of
 from dpcausal_bayes.columns import Binned, Categories, Levels, Scalar
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
 from dpcausal_bayes.laws import Gaussian
@@ -45,7 +46,7 @@ def table_moments(table: pd.DataFrame, workload: CausalWorkload) -> NDArray[np.i
 
     Examples
     --------
-    >>> from dpcausal_bayes.columns import Arm
+    >>> from dpcausal_bayes.columns import Arm, Bounded
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 10))
     >>> table = pd.DataFrame({"t": [0, 1, 1], "y": [5, 10, 12]})
     >>> (table_moments(table, CausalWorkload(schema)) / LATTICE).tolist()
@@ -53,6 +54,7 @@ def table_moments(table: pd.DataFrame, workload: CausalWorkload) -> NDArray[np.i
     """
     if not isinstance(table, pd.DataFrame):
         raise TypeError(f"table is a {type(table).__name__}: it must be a pandas DataFrame")
+    _check_kind(workload, CausalWorkload, "workload")
     if len(table) == 0:
         raise ValueError("table has no rows: there is nothing to release")
     schema = workload.schema
@@ -100,11 +102,15 @@ def make_moment_release(
 
     Raises
     ------
+    TypeError
+        A workload or mechanism of another kind.
     ValueError
         A mechanism of another workload, or answers of the wrong shape.
     """
     from dpcausal_bayes import __version__  # not at the top: the package imports this module
 
+    _check_kind(workload, CausalWorkload, "workload")
+    _check_kind(mechanism, GaussianMechanism, "mechanism")
     mechanism.check(workload)
     weights = workload.weights
     if exact.shape != weights.shape or exact.dtype != np.int64:
@@ -129,6 +135,11 @@ def make_moment_release(
     )
 
 
+def _check_kind(value: object, kind: type, name: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is a {kind_of(value)}: moments need a {kind.__name__}")
+
+
 def _sums(place: NDArray[np.int64], part: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     """Sum whole numbers by place; floats hold them exactly up to 2^53, or 2^33 records."""
     return np.bincount(place, weights=part, minlength=size).astype(np.int64)
@@ -140,15 +151,18 @@ def _parts(table: pd.DataFrame, schema: Schema) -> tuple[NDArray[np.float64], ND
     column = _column(table, outcome.column)
     if isinstance(outcome, Levels):
         high = _places(column, outcome.levels, None, "Levels")
-        return LATTICE * (1.0 - high), LATTICE * high.astype(float)
+        counted = np.eye(2)[high] * LATTICE
+        return counted[:, 0], counted[:, 1]
     y = _numbers(column, "Bounded")
     if not np.all(np.isfinite(y)):
         raise ValueError(
             f"column {outcome.column!r} has outcomes that are missing or not finite: leave such "
             "rows out, by a decision of your own"
         )
-    scaled = np.clip(y - outcome.centre, -outcome.half, outcome.half) / outcome.half  # no overflow
-    return np.full(len(y), float(LATTICE)), np.floor(LATTICE * scaled + 0.5)
+    # clipped before it is divided, so that nothing overflows
+    scaled = np.clip(y - outcome.centre, -outcome.half, outcome.half) / outcome.half
+    steps: NDArray[np.float64] = np.floor(LATTICE * scaled + 0.5)
+    return np.full(len(y), float(LATTICE)), steps
 
 
 def _strata(table: pd.DataFrame, workload: CausalWorkload, group: int) -> NDArray[np.int64]:

@@ -70,7 +70,7 @@ def read_file(path: str | os.PathLike[str], formats: dict[str, tuple[int, type]]
     kind = _check_head(path, content, formats)
     try:
         file = msgspec.json.decode(content, type=_File)
-        release = msgspec.json.decode(file.release, type=kind, dec_hook=_decode)
+        release: Any = msgspec.json.decode(file.release, type=kind, dec_hook=_decode)
     except (msgspec.ValidationError, ReleaseError) as error:
         raise ReleaseError(f"{path} does not hold a valid release: {error}") from None
     # The hash is of the canonical encoding, so that white space added on the way does no harm.

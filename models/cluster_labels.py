@@ -90,7 +90,7 @@ def cluster_labels(
             "one with load_release"
         )
     priors = LabelPriors() if priors is None else priors
-    space = level_space(release.schema.outcome, priors.correlation_length)
+    space = level_space(release.schema.label_outcome, priors.correlation_length)
     schema = release.schema
     coords = {
         "cluster": schema.clusters,

@@ -11,6 +11,7 @@ from chi_square import assert_law
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.laws import Gaussian
+from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moments import LATTICE, make_moment_release, table_moments
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import SeededNoise, simulate_moments
@@ -258,6 +259,10 @@ def test_noise_is_refused_where_it_does_not_fit():
     source = Recorder()
     with pytest.raises(ValueError, match="calibrate the mechanism for this workload"):
         make_moment_release(workload, mechanism, exact, 10, source=source, non_private=True)
+    with pytest.raises(TypeError, match="mechanism is a dpcausal_bayes ClusterDP"):
+        simulate_moments(table_of(10), workload, ClusterDP(lam=0.5, sigma=1, gamma=0.1), seed=1)
+    with pytest.raises(TypeError, match="workload is a dpcausal_bayes Schema: moments need a Caus"):
+        simulate_moments(table_of(10), SCHEMA, mechanism, seed=1)
     mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-6)
     for wrong in (exact[1:], exact.astype(float)):
         with pytest.raises(ValueError, match="must hold the workload's 6 answers as int64"):
