@@ -1,0 +1,161 @@
+"""What a plan takes to be so, from public knowledge: checked guesses with stated defaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpcausal_bayes.columns import Bounded
+from dpcausal_bayes.laws import number
+from dpcausal_bayes.schema import Schema
+
+__all__ = ["Guesses", "guesses_for", "short"]
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What is taken to be so.
+
+    Attributes
+    ----------
+    treated : float
+        Share of treated records, in every stratum.
+    mean, sd : float
+        Of the outcome within a stratum and arm, in its own unit.
+    shares : dict of str to tuple of float
+        Share of each level of the covariates named; of others, all levels are equally likely.
+    confounding : dict of str to float
+        How far the effect is off, in the outcome's unit, if this covariate is not among the strata.
+    """
+
+    treated: float
+    mean: float
+    sd: float
+    shares: dict[str, tuple[float, ...]]
+    confounding: dict[str, float]
+
+    def __str__(self) -> str:
+        uneven = f"; uneven shares of {', '.join(self.shares)}" if self.shares else ""
+        return (
+            f"{100 * self.treated:g} % treated, outcome mean {short(self.mean)} and standard "
+            f"deviation {short(self.sd)} within strata{uneven or ', strata equally likely'}, the "
+            "same effect in all strata"
+        )
+
+
+def guesses_for(
+    schema: Schema,
+    treated: Any,
+    mean: Any,
+    sd: Any,
+    shares: Mapping[str, Sequence[float]] | None,
+    confounding: Mapping[str, float] | None,
+) -> Guesses:
+    """Check guesses against the public facts, and fill in what is not guessed.
+
+    Parameters
+    ----------
+    schema : Schema
+    treated, mean, sd, shares, confounding
+        As in `plan`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A guess that cannot be true.
+    """
+    treated = number(treated, "treated")
+    if not 0 < treated < 1:
+        raise ValueError(f"treated is {treated:g}: it must lie strictly between 0 and 1")
+    outcome: Any = schema.outcome
+    bounded = isinstance(outcome, Bounded)
+    low, high = (
+        (outcome.low, outcome.high) if bounded else (min(outcome.values), max(outcome.values))
+    )
+    mean = (low + high) / 2 if mean is None else number(mean, "mean")
+    if not low < mean < high:
+        raise ValueError(
+            f"mean is {mean:g}: it must lie strictly between {low:g} and {high:g}, which "
+            "the outcome lies between"
+        )
+    largest = math.sqrt((high - mean) * (mean - low))
+    if not bounded:
+        if sd is not None:
+            raise ValueError(
+                f"sd is {sd!r}: that of an outcome of two values follows from its mean; leave it "
+                "out"
+            )
+        sd = largest
+    else:
+        sd = min((high - low) / 4, largest) if sd is None else number(sd, "sd")
+        if not 0 < sd <= largest * (1 + 1e-9):
+            raise ValueError(
+                f"sd is {sd:g}: with a mean of {mean:g} between {low:g} and {high:g} it must be "
+                f"above 0, and {largest:.6g} at most"
+            )
+    return Guesses(
+        treated=treated,
+        mean=mean,
+        sd=sd,
+        shares={name: _shares(schema, name, given) for name, given in _named(shares, "shares")},
+        confounding={
+            name: _bias(schema, name, given) for name, given in _named(confounding, "confounding")
+        },
+    )
+
+
+def short(x: float) -> str:
+    """Write three digits, and all those before the point.
+
+    Examples
+    --------
+    >>> short(12_345.6), short(0.0123456), short(-2.0)
+    ('12,346', '0.0123', '-2.00')
+    """
+    if x == 0:
+        return "0"
+    return f"{x:,.{max(0, 2 - math.floor(math.log10(abs(x))))}f}"
+
+
+def _named(value: Any, field: str) -> list[tuple[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"{field} is a {type(value).__name__}: give a dict from a covariate's name to the guess"
+        )
+    return list(value.items())
+
+
+def _covariate(schema: Schema, name: Any, field: str) -> Any:
+    known = {covariate.column: covariate for covariate in schema.covariates}
+    if name not in known:
+        raise ValueError(f"{field} names {name!r}: the schema's covariates are {list(known)}")
+    return known[name]
+
+
+def _shares(schema: Schema, name: str, given: Any) -> tuple[float, ...]:
+    labels = _covariate(schema, name, "shares").labels
+    if isinstance(given, str | Mapping) or not hasattr(given, "__len__"):
+        raise TypeError(f"shares[{name!r}] is {given!r}: give a list, a share for each level")
+    found = tuple(number(share, f"shares[{name!r}][{i}]") for i, share in enumerate(given))
+    if len(found) != len(labels):
+        raise ValueError(
+            f"shares[{name!r}] has {len(found)} shares for {len(labels)} levels "
+            f"({', '.join(labels)}): give one a level"
+        )
+    if min(found) <= 0 or not math.isclose(sum(found), 1, abs_tol=1e-6):
+        raise ValueError(
+            f"shares[{name!r}] is {list(found)}: shares must be above 0 and add up to 1"
+        )
+    return tuple(share / sum(found) for share in found)
+
+
+def _bias(schema: Schema, name: str, given: Any) -> float:
+    _covariate(schema, name, "confounding")
+    bias = number(given, f"confounding[{name!r}]")
+    if bias < 0:
+        raise ValueError(f"confounding[{name!r}] is {bias:g}: give its size, 0 or more")
+    return bias
