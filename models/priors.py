@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-__all__ = ["LabelPriors"]
+__all__ = ["LabelPriors", "MomentPriors"]
 
 
 class LabelPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,9 +52,70 @@ class LabelPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     correlation_length: float = 0.25
 
     def __post_init__(self) -> None:
-        for field in self.__struct_fields__:
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"LabelPriors.{field} is {value!r}: it must be a number")
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"LabelPriors.{field} is {value}: it must be positive and finite")
+        _check_scales(self)
+
+
+class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    r"""Prior scales of `stratified_moments`.
+
+    Means are on the scale of :math:`\mathrm{artanh}\,\mu`, the outcome scaled to [-1, 1]; for a
+    binary outcome that is half the log odds. Shares are on the log scale, propensities log odds.
+    What varies over strata has an additive ("main") and an interaction part, with one spread each:
+    lognormal, with the medians below. The levels (``propensity_sd``, ``mean_sd``, ``effect_sd``)
+    have wide normal priors around zero and are pooled with nothing.
+
+    Parameters
+    ----------
+    spread_sd : float
+        Standard deviation of the logarithm of every spread.
+    share_main, share_interaction : float
+        Of the strata's log shares.
+    propensity_sd, propensity_main, propensity_interaction : float
+        Of the log odds of treatment.
+    mean_sd, baseline_main, baseline_interaction : float
+        Of the average of the two arms' means.
+    effect_sd, effect_main, effect_interaction : float
+        Of the difference of the arms' means.
+    dispersion_centre, dispersion_sd : float
+        Normal prior of the log odds of an arm's dispersion: which share of the largest variance
+        that its mean allows, :math:`1 - \mu^2`, the outcome has within a stratum.
+
+    Raises
+    ------
+    ValueError
+        A scale that is not positive and finite.
+
+    Examples
+    --------
+    >>> MomentPriors(effect_sd=0.5).effect_sd
+    0.5
+    """
+
+    spread_sd: float = 0.7
+    share_main: float = 0.7
+    share_interaction: float = 0.3
+    propensity_sd: float = 1.5
+    propensity_main: float = 0.5
+    propensity_interaction: float = 0.2
+    mean_sd: float = 1.0
+    baseline_main: float = 0.3
+    baseline_interaction: float = 0.1
+    effect_sd: float = 1.0
+    effect_main: float = 0.15
+    effect_interaction: float = 0.05
+    dispersion_centre: float = -2.0
+    dispersion_sd: float = 1.5
+
+    def __post_init__(self) -> None:
+        _check_scales(self, real=("dispersion_centre",))
+
+
+def _check_scales(priors: msgspec.Struct, real: tuple[str, ...] = ()) -> None:
+    """Raise unless every field is a finite number, and above zero but for those in ``real``."""
+    for field in priors.__struct_fields__:
+        value, owner = getattr(priors, field), type(priors).__name__
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{owner}.{field} is {value!r}: it must be a number")
+        if not math.isfinite(value) or (value <= 0 and field not in real):
+            allowed = "finite" if field in real else "positive and finite"
+            raise ValueError(f"{owner}.{field} is {value}: it must be {allowed}")

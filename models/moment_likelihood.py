@@ -1,0 +1,158 @@
+r"""The likelihood of a moment release given the law of a record, the confidential moments out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+
+from dpcausal_bayes.models.measurement import Pooling, pooling
+from dpcausal_bayes.models.noise import low_rank_normal_logp
+from dpcausal_bayes.models.stratum_laws import StratumLaw, outcome_moments, record_moments
+from dpcausal_bayes.moment_releases import MomentRelease
+
+__all__ = ["draw_moments", "moment_likelihood"]
+
+
+def moment_likelihood(
+    release: MomentRelease, group: int, law: StratumLaw, *, noise_aware: bool
+) -> Any:
+    r"""Add the observed node ``release`` (query) to the model on the context stack.
+
+    .. math:: \hat a \sim N\big( n m, \; n C + D - U U' \big)
+
+    with m and C the mean and covariance of what a record contributes, see
+    `dpcausal_bayes.models.stratum_laws`, and the rest from `dpcausal_bayes.models.measurement`.
+
+    Parameters
+    ----------
+    release : MomentRelease
+    group : int
+        The group whose strata are modelled.
+    law : StratumLaw
+        Tensors.
+    noise_aware : bool
+        False takes the noisy moments for true ones. As noisy masses do not sum to n, they then
+        count as independent: C keeps its blocks and loses the outer product of the mean.
+
+    Returns
+    -------
+    tensor
+        The observed variable.
+    """
+    model = pm.modelcontext(None)
+    pm.Data("noise_aware", float(noise_aware))
+    workload, pooled = release.workload, pooling(release, group)
+    own = workload.split(np.arange(workload.n_queries))[0][group].ravel()
+    squares = workload.queries[len(workload.queries) - len(pooled.variance) + own.size :]
+    model.add_coord("query", [*(workload.queries[j] for j in own), *squares])
+    scored = _Scored(release, group, pooled, noise_aware)
+    parameters = [
+        law.share,
+        law.mean,
+        pm.Data("records", float(release.n)),
+        pm.Data("noise_variance", pooled.variance * noise_aware, dims="query"),
+    ]
+    signature = "(a,s),(a,s),(),(q)"
+    if law.dispersion is not None:
+        parameters.append(law.dispersion)
+        signature += ",(a)"
+    return pm.CustomDist(
+        "release",
+        *parameters,
+        logp=scored.logp,
+        random=scored.replicate,
+        signature=f"{signature}->(q)",
+        observed=pm.Data("released", pooled.measurement(release.noisy).value, dims="query"),
+        dims="query",
+    )
+
+
+class _Scored:
+    """Log-density and replication of pooled moments."""
+
+    def __init__(
+        self, release: MomentRelease, group: int, pooled: Pooling, noise_aware: bool
+    ) -> None:
+        self.n_strata = release.workload.n_strata(group)
+        self.order = 1 if release.workload.binary else 2
+        self.redundancy, self.noise_aware = pooled.redundancy, noise_aware
+        self.noise = pooled.measurement(release.noisy).noise
+
+    def logp(
+        self,
+        value: Any,
+        share: Any,
+        mean: Any,
+        records: Any,
+        noise_variance: Any,
+        dispersion: Any = None,
+    ) -> Any:
+        moments = record_moments(StratumLaw(share, mean, dispersion), self.n_strata, pt)
+        blocks, signs = records * moments.blocks, moments.signs
+        factors = pt.sqrt(records) * moments.factors
+        if self.noise_aware:
+            variance = noise_variance.reshape((-1, self.order))
+            blocks = blocks + variance[:, :, None] * np.eye(self.order)
+            factors = pt.concatenate([factors, self.redundancy], axis=-1)
+            signs = np.concatenate([signs, -np.ones(self.redundancy.shape[1])])
+        else:
+            factors, signs = factors[:, :-1], signs[:-1]
+        residual = value - records * moments.mean
+        return low_rank_normal_logp(residual[None], blocks[None], factors[None], signs)[0]
+
+    def replicate(
+        self,
+        share: Any,
+        mean: Any,
+        records: Any,
+        noise_variance: Any,
+        dispersion: Any = None,
+        *,
+        rng: np.random.Generator,
+        size: Any = None,
+    ) -> NDArray[np.float64]:
+        moments = draw_moments(share, mean, dispersion, int(records), rng)
+        if self.noise_aware:
+            moments = moments + rng.multivariate_normal(np.zeros(len(moments)), self.noise)
+        return moments
+
+
+def draw_moments(
+    share: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    dispersion: NDArray[np.float64] | None,
+    n: int,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Draw the moments of a table of n records: (..., p), as `record_moments` orders them.
+
+    Masses are multinomial, counts of two levels too. Outcome sums and squares are normal given the
+    masses, with the moments of the beta law.
+
+    Parameters
+    ----------
+    share, mean : ndarray, shape (..., 2, S)
+    dispersion : ndarray, shape (..., 2), or None
+    n : int
+    rng : numpy.random.Generator
+    """
+    shape = share.shape
+    flat = share.reshape(*shape[:-2], -1)
+    mass = rng.multinomial(n, flat / flat.sum(-1, keepdims=True)).reshape(shape)
+    if dispersion is None:
+        high = rng.binomial(mass, (1 + mean) / 2)
+        return np.stack([mass - high, high], axis=-1).reshape(*shape[:-2], -1).astype(float)
+    y2, y3, y4 = outcome_moments(mean, dispersion[..., None])
+    variance = y2 - mean**2
+    slope = (y3 - mean * y2) / variance  # of the square on the outcome
+    left = np.maximum(y4 - y2**2 - slope**2 * variance, 0)
+    deviation = np.sqrt(mass * variance) * rng.standard_normal(shape)
+    outcome = mass * mean + deviation
+    square = mass * (y2 - 0.5) + slope * deviation
+    square = square + np.sqrt(mass * left) * rng.standard_normal(shape)
+    cells = np.stack([mass, outcome], axis=-1).reshape(*shape[:-2], -1)
+    return np.concatenate([cells, square.sum(-1)], axis=-1)
