@@ -146,8 +146,7 @@ def plan(
     """
     if not isinstance(workload, CausalWorkload):
         raise TypeError(f"workload is a {type(workload).__name__}: it must be a CausalWorkload")
-    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 2:
-        raise ValueError(f"n is {n!r}: it must be a whole number of records, 2 or more")
+    size = _size(n)
     if population not in POPULATIONS:
         raise ValueError(f'population is {population!r}: it must be "super" or "sample"')
     if not 0 < number(ci_prob, "ci_prob") < 1:
@@ -159,14 +158,14 @@ def plan(
         row
         for budget in _budgets(epsilon)
         for candidate in chosen
-        for row in _rows(candidate, wanted, int(n), budget, delta, guesses, population)
+        for row in _rows(candidate, wanted, size, budget, delta, guesses, population)
     ]
     table = pd.DataFrame(rows)
     table.insert(4, "width", 2 * float(stats.norm.ppf((1 + ci_prob) / 2)) * table["sd"])
     error = np.hypot(table["sd"], table["confounding_left"])
     table["best"] = error == error.groupby([table["epsilon"], table["estimand"]]).transform("min")
     table.attrs = {
-        "n": int(n),
+        "n": size,
         "delta": float(delta),
         "population": population,
         "ci_prob": float(ci_prob),
@@ -279,6 +278,12 @@ def _candidates(workload: CausalWorkload, candidates: Any) -> list[_Candidate]:
 
 def _label(columns: Sequence[str]) -> str:
     return ", ".join(columns) or "none"
+
+
+def _size(n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 2:
+        raise ValueError(f"n is {n!r}: it must be a whole number of records, 2 or more")
+    return int(n)
 
 
 def _budgets(epsilon: Any) -> list[float]:
