@@ -58,6 +58,11 @@ def test_groups_share_a_pass_as_long_as_keys_are_few(monkeypatch):
     keys = 4 * 3 * 4  # arm, outcome and degree, each with two digits for bad values
     monkeypatch.setattr(aggregates, "MOST_KEYS", keys * 5)
     assert [each.groups for each in aggregates._passes(workload)] == [[0, 2], [1]]
+    monkeypatch.setattr(aggregates, "MOST_KEYS", 1)  # what is counted anyway costs nothing
+    nested = CausalWorkload(SCHEMA, groups=[["age", "sex"], "sex"])
+    assert [each.groups for each in aggregates._passes(nested)] == [[0, 1]]
+    exact, _ = exact_moments(PANDAS, nested)
+    np.testing.assert_array_equal(exact, table_moments(PANDAS, nested))
 
 
 @pytest.mark.parametrize("engine", ["pandas", "pyarrow"])

@@ -273,13 +273,14 @@ class _Totals:
         stratum = np.zeros_like(rows["count"])
         for name in self.workload.groups[group]:
             column = each.columns.index(name) + 2
-            stratum = stratum * len(each.fields[column].labels) + places[column]
+            stratum = stratum * (radix(each.fields[column]) - DECLARED) + places[column]
         arm, outcome = places[:2]
+        cells = self.cells[group]
         if self.workload.binary:
-            np.add.at(self.cells[group], (arm, stratum, outcome), rows["count"] * LATTICE)
+            np.add.at(cells, (arm, stratum, outcome), rows["count"] * LATTICE)
         else:
-            np.add.at(self.cells[group], (arm, stratum, 0), rows["count"] * LATTICE)
-            np.add.at(self.cells[group], (arm, stratum, 1), rows["outcome"])
+            np.add.at(cells[..., 0], (arm, stratum), rows["count"] * LATTICE)
+            np.add.at(cells[..., 1], (arm, stratum), rows["outcome"])
 
 
 _REMEDIES = {
