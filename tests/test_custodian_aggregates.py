@@ -189,6 +189,13 @@ def test_dask_types():
     assert_exact(dd.from_pandas(PANDAS.astype(kinds), npartitions=4))
 
 
+@pytest.mark.parametrize("kinds", [{}, {"sex": "category", "t": "object"}])
+def test_the_index_is_of_no_account(kinds):
+    table = PANDAS.astype(kinds).set_index(pd.Index(np.arange(200) % 7))
+    assert_exact(table, "groups")
+    assert_exact(dd.from_pandas(table.astype({"t": int}).sort_index(), npartitions=3), "groups")
+
+
 def test_32_bit_floats_are_matched_as_such():
     schema = Schema(
         arm=ARM,
