@@ -14,22 +14,17 @@ import msgspec
 import numpy as np
 import xarray as xr
 
+from dpcausal_bayes.columns import Bounded
+from dpcausal_bayes.label_potential import label_potentials
 from dpcausal_bayes.manifest import read_manifest
-from dpcausal_bayes.models.confidential import confidential_counts
-from dpcausal_bayes.potential import (
-    POPULATIONS,
-    Population,
-    generator,
-    label_means,
-    prior_label_counts,
-    table_means,
-)
+from dpcausal_bayes.moment_potential import moment_potentials
+from dpcausal_bayes.potential import POPULATIONS, Population, generator
 
 __all__ = ["ATC", "ATE", "ATT", "estimate"]
 
 ASSUMPTION = (
-    "a unit's two potential outcomes are independent given its cluster; each cluster's missing "
-    "outcomes are drawn from its other arm"
+    "a unit's two potential outcomes are independent given its {0}; each {0}'s missing outcomes "
+    "are drawn from its other arm"
 )
 
 
@@ -134,7 +129,7 @@ class ATE(_Contrast, frozen=True, tag=True):
     Parameters
     ----------
     by : str, optional
-        A factor, such as ``"cluster"``: one effect for each of its levels.
+        A factor, such as ``"cluster"`` or a covariate of the strata: one effect for each level.
 
     Examples
     --------
@@ -155,7 +150,7 @@ class ATT(_Contrast, frozen=True, tag=True):
     Parameters
     ----------
     by : str, optional
-        A factor, such as ``"cluster"``: one effect for each of its levels.
+        A factor, such as ``"cluster"`` or a covariate of the strata: one effect for each level.
 
     Examples
     --------
@@ -176,7 +171,7 @@ class ATC(_Contrast, frozen=True, tag=True):
     Parameters
     ----------
     by : str, optional
-        A factor, such as ``"cluster"``: one effect for each of its levels.
+        A factor, such as ``"cluster"`` or a covariate of the strata: one effect for each level.
 
     Examples
     --------
@@ -201,14 +196,15 @@ def estimate(
     r"""Compute estimands from every posterior draw.
 
     Clusters are weighted by their public sizes: :math:`n_c/n` for the `ATE`,
-    :math:`n_{c1}/n_1` for the `ATT`, :math:`n_{c0}/n_0` for the `ATC`.
+    :math:`n_{c1}/n_1` for the `ATT`, :math:`n_{c0}/n_0` for the `ATC`. Strata are weighted by their
+    share of the population, or of these units; both are drawn given the release.
 
-    With ``population="super"`` the effect is that of the population which the clusters' units were
-    drawn from; all three estimands then differ by their weights only. With ``"sample"`` it is the
-    effect on these very units: each unit's outcome in its own arm is what the confidential table
-    holds, drawn given the release, and its outcome in the other arm is drawn from the shares of the
-    other arm in its cluster. **That takes a unit's two potential outcomes to be independent given
-    its cluster**; a trial says nothing about how they go together.
+    With ``population="super"`` the effect is that of the population which the units were drawn
+    from; all three estimands then differ by their weights only. With ``"sample"`` it is the effect
+    on these very units: each unit's outcome in its own arm is what the confidential table holds,
+    drawn given the release, and its outcome in the other arm is drawn from the law of the other arm
+    in its cluster or stratum. **That takes a unit's two potential outcomes to be independent given
+    its cluster or stratum**; no data say how they go together.
 
     Parameters
     ----------
@@ -250,33 +246,39 @@ def estimate(
         )
     manifest = read_manifest(tree)
     rng = generator(manifest, "estimate", random_seed)
-    size = tree["constant_data"]["cell_size"]
-    share, prior = tree["posterior"]["share"], tree["prior"]["share"]
-    counts = confidential_counts(tree, rng)
-    prior_counts = prior_label_counts(prior, size, rng)
+    family = moment_potentials if "workload" in manifest else label_potentials
+    potentials = family(tree, population, rng)
     groups = {
-        "estimands": label_means(tree, share, counts, population, rng),
-        "confidential_estimands": table_means(tree, share, counts),
-        "prior_estimands": label_means(tree, prior, prior_counts, population, rng),
+        "estimands": potentials.posterior,
+        "confidential_estimands": potentials.table,
+        "prior_estimands": potentials.prior,
     }
-    attrs = {
-        "population": population,
-        "contrast": "treated minus control",
-        "units": f"score of {manifest['schema'].outcome.column!r}",
-    }
+    attrs = {"population": population, "contrast": "treated minus control", **_outcome(manifest)}
     if population == "sample":
-        attrs["assumption"] = ASSUMPTION
+        attrs["assumption"] = ASSUMPTION.format(potentials.stratum)
     new = tree.copy()
     for group, means in groups.items():
         drawn = {one.name: one.contrast(means).assign_attrs(_facts(one)) for one in estimands}
         new[group] = xr.DataTree(xr.Dataset(drawn, attrs=attrs))
     means = groups["estimands"]
-    support = {
-        one.name: one.weights(means).dot(means["supported"], dim=["assigned", "stratum"])
-        for one in estimands
-    }
+    support = {}
+    for one in estimands:
+        part = one.weights(means).dot(means["supported"], dim=["assigned", "stratum"])
+        support[one.name] = part.mean([dim for dim in ("chain", "draw") if dim in part.dims])
     new["estimand_support"] = xr.DataTree(xr.Dataset(support, attrs=attrs))
     return new
+
+
+def _outcome(manifest: dict[str, Any]) -> dict[str, str]:
+    """Return the effect's unit and, for a bounded outcome, what was done to it."""
+    outcome = manifest["schema"].outcome
+    if not isinstance(outcome, Bounded):
+        return {"units": f"score of {outcome.column!r}"}
+    return {
+        "units": f"units of {outcome.column!r}",
+        "clipping": f"{outcome.column!r} is clipped to {outcome.low:g} and {outcome.high:g}: the "
+        "effect is that of the clipped outcome",
+    }
 
 
 def _facts(estimand: _Contrast) -> dict[str, Any]:

@@ -9,8 +9,9 @@ import pymc as pm
 import xarray as xr
 from pytensor.compile.mode import Mode
 
+from dpcausal_bayes.facts import public_facts, released_values
 from dpcausal_bayes.manifest import write_manifest
-from dpcausal_bayes.models.label_likelihood import release_data
+from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.releases import LabelRelease
 
 __all__ = ["fit", "log_densities"]
@@ -22,7 +23,7 @@ _INTERPRETED = {"mode": Mode(linker="py", optimizer="fast_compile")}
 
 def fit(
     model: pm.Model,
-    release: LabelRelease,
+    release: LabelRelease | MomentRelease,
     *,
     draws: int = 1000,
     tune: int = 500,
@@ -37,7 +38,7 @@ def fit(
     ----------
     model : pymc.Model
         From a factory in `dpcausal_bayes.models`, changed or not.
-    release : LabelRelease
+    release : LabelRelease or MomentRelease
         The release that the model was built from.
     draws, tune, chains : int
         Per chain: kept draws, warm-up draws; number of chains.
@@ -52,8 +53,7 @@ def fit(
     xarray.DataTree
         Groups ``posterior`` and ``sample_stats``; ``prior`` and ``prior_predictive``, and
         ``posterior_predictive``, with replicated releases, of about 500 draws;
-        ``log_likelihood`` and ``log_prior``, for power scaling; ``observed_data``;
-        ``constant_data``, with the release's counts by cluster, arm and level. The attribute
+        ``observed_data``; ``constant_data``, with what the release says. The attribute
         ``manifest`` is one JSON string: see `dpcausal_bayes.manifest.read_manifest`.
 
     Raises
@@ -104,9 +104,7 @@ def fit(
     groups = {name: tree[name].dataset for name in ("posterior", "sample_stats", "observed_data")}
     groups |= {name: prior[name].dataset for name in ("prior", "prior_predictive")}
     groups["posterior_predictive"] = replicated["posterior_predictive"].dataset
-    groups["constant_data"] = public_facts(release).assign(
-        noise_aware=float(model["noise_aware"].get_value())
-    )
+    groups["constant_data"] = public_facts(release, model)
     fitted = xr.DataTree.from_dict(groups)
     fitted.attrs["manifest"] = write_manifest(model, release, seed)
     return fitted
@@ -151,27 +149,6 @@ def _seed(random_seed: int | None) -> int:
     return int(random_seed)
 
 
-def public_facts(release: LabelRelease) -> xr.Dataset:
-    """Return the release's counts, with names for their dimensions."""
-    schema = release.schema
-    dims = ("cluster", "arm", "level")
-    facts = {
-        "cell_size": (dims[:2], release.cell_size),
-        "label_count": (dims, release.label_counts),
-        "label_prior": (dims, release.prior),
-    }
-    if release.noisy_counts is not None:
-        facts["noisy_count"] = (dims, release.noisy_counts)
-    if schema.label_outcome.values is not None:
-        facts["level_value"] = (dims[2:], np.array(schema.label_outcome.values, dtype=float))
-    coords = {
-        "cluster": list(schema.clusters),
-        "arm": list(schema.arms),
-        "level": list(schema.level_labels),
-    }
-    return xr.Dataset(facts, coords=coords)
-
-
 def _check(model: Any, release: Any) -> None:
     """Raise unless the model was built from the release."""
     if not isinstance(model, pm.Model):
@@ -179,16 +156,17 @@ def _check(model: Any, release: Any) -> None:
             f"model is a {type(model).__name__}: pass a pymc.Model, such as "
             "dpcausal_bayes.models.cluster_labels(release)"
         )
-    if not isinstance(release, LabelRelease):
+    if not isinstance(release, LabelRelease | MomentRelease):
         raise TypeError(
-            f"release is a {type(release).__name__}: pass the LabelRelease the model was built from"
+            f"release is a {type(release).__name__}: pass the LabelRelease or MomentRelease that "
+            "the model was built from"
         )
     names = ("released", "noise_aware")
     if not all(name in model.named_vars for name in names):
         raise ValueError(
             f"model lacks the data {names}: build it with a factory in dpcausal_bayes.models"
         )
-    if not np.array_equal(model["released"].get_value(), release_data(release)["released"]):
+    if not np.array_equal(model["released"].get_value(), released_values(release, model)):
         raise ValueError(
             "model holds other released values than release: build the model from this release"
         )

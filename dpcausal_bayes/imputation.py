@@ -13,9 +13,10 @@ from rich.progress import Progress
 
 from dpcausal_bayes.assignment import Placement, draw_kept, round_counts
 from dpcausal_bayes.columns import Scalar
+from dpcausal_bayes.label_potential import level_values
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.models.confidential import confidential_counts
-from dpcausal_bayes.potential import generator, level_values
+from dpcausal_bayes.potential import generator
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
 

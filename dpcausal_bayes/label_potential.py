@@ -1,50 +1,17 @@
-r"""Mean potential outcomes by stratum: what every estimand is a weighted sum of.
-
-A model family supplies one data set; for cluster labels it is made here. Its variables:
-
-``mean`` (chain, draw, assigned, arm, stratum)
-    Mean outcome under ``arm`` of the units that were assigned to ``assigned``.
-``weight`` (assigned, stratum)
-    Their share of the population; sums to one.
-``supported`` (stratum)
-    Whether both arms have units there; elsewhere a contrast rests on the prior.
-
-Each factor that an estimand may be split by is a coordinate along ``stratum``.
-"""
+"""Mean potential outcomes of a label model: shares of levels, and confidential counts."""
 
 from __future__ import annotations
 
-import hashlib
-import typing
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-__all__ = ["Population", "generator", "label_means", "prior_label_counts"]
+from dpcausal_bayes.models.confidential import confidential_counts
+from dpcausal_bayes.potential import Population, Potentials
 
-Population = Literal["sample", "super"]
-POPULATIONS = typing.get_args(Population)
-
-
-def generator(
-    manifest: dict[str, Any], purpose: str, random_seed: int | np.random.Generator | None
-) -> np.random.Generator:
-    """Return the random numbers of one step: the caller's, or those the fit determines.
-
-    Parameters
-    ----------
-    manifest : dict
-        Of the fit: its release's digest and its seed.
-    purpose : str
-        Different steps use different numbers.
-    random_seed : int, numpy.random.Generator or None
-    """
-    if random_seed is not None:
-        return np.random.default_rng(random_seed)
-    text = f"{manifest['release_digest']} {manifest['random_seed']} {purpose}"
-    return np.random.default_rng(list(hashlib.sha256(text.encode()).digest()))
+__all__ = ["label_means", "label_potentials", "prior_label_counts"]
 
 
 def level_values(tree: xr.DataTree) -> xr.DataArray:
@@ -64,6 +31,29 @@ def level_values(tree: xr.DataTree) -> xr.DataArray:
             f"Levels(..., values=[...]) with {len(levels)} numbers and fit again"
         )
     return values
+
+
+def label_potentials(
+    tree: xr.DataTree, population: Population, rng: np.random.Generator
+) -> Potentials:
+    """Return the mean potential outcomes of a label model.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `fit`.
+    population : "sample" or "super"
+    rng : numpy.random.Generator
+    """
+    share, prior = tree["posterior"]["share"], tree["prior"]["share"]
+    counts = confidential_counts(tree, rng)
+    prior_counts = prior_label_counts(prior, tree["constant_data"]["cell_size"], rng)
+    return Potentials(
+        posterior=label_means(tree, share, counts, population, rng),
+        table=table_means(tree, share, counts),
+        prior=label_means(tree, prior, prior_counts, population, rng),
+        stratum="cluster",
+    )
 
 
 def label_means(

@@ -6,14 +6,16 @@ import importlib.metadata
 import json
 from typing import Any
 
-import msgspec
 import pymc as pm
 import xarray as xr
 
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.release_files import from_json, to_json
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["read_manifest", "write_manifest"]
 
@@ -30,7 +32,8 @@ def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
     -------
     dict
         ``model``, ``noise_aware``, ``release_digest``, ``non_private``, ``n``,
-        ``loss``, ``random_seed``, ``versions``; ``schema`` and ``mechanism`` as objects.
+        ``loss``, ``random_seed``, ``versions``; ``schema`` and ``mechanism`` as objects, of a
+        moment release ``workload`` too.
 
     Raises
     ------
@@ -47,15 +50,21 @@ def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
     if "manifest" not in tree.attrs:
         raise ValueError("the tree has no manifest: it must come from dpcausal_bayes.fit")
     manifest: dict[str, Any] = json.loads(tree.attrs["manifest"])
-    manifest["schema"] = msgspec.convert(manifest["schema"], Schema)
-    manifest["mechanism"] = from_json(json.dumps(manifest["mechanism"]).encode(), ClusterDP)
+    kinds: dict[str, type] = {"schema": Schema, "mechanism": ClusterDP}
+    if "workload" in manifest:
+        kinds = {"workload": CausalWorkload, "mechanism": GaussianMechanism}
+    for field, kind in kinds.items():
+        manifest[field] = from_json(json.dumps(manifest[field]).encode(), kind)
+    if "workload" in manifest:
+        manifest["schema"] = manifest["workload"].schema
     return manifest
 
 
-def write_manifest(model: pm.Model, release: LabelRelease, seed: int) -> str:
+def write_manifest(model: pm.Model, release: LabelRelease | MomentRelease, seed: int) -> str:
     """Write down how the draws came about, as one JSON string."""
     packages = ("dpcausal_bayes", "pymc", "arviz", "nutpie", "numpy")
-    public = {field: getattr(release, field) for field in ("schema", "mechanism", "loss")}
+    design = "schema" if isinstance(release, LabelRelease) else "workload"
+    public = {field: getattr(release, field) for field in (design, "mechanism", "loss")}
     return json.dumps(
         {
             "model": {

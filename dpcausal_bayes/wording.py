@@ -62,6 +62,8 @@ def legend(table: pd.DataFrame, group: xr.Dataset) -> str:
         "sd^2 = sampling_sd^2 + privacy_sd^2 (law of total variance): sampling_sd would be left if "
         "the confidential table were known, privacy_sd is owed to not knowing it.",
     ]
+    if "clipping" in group.attrs:
+        lines.append(f"The outcome {group.attrs['clipping']}.")
     if "assumption" in group.attrs:
         lines.append(f"Assumed: {group.attrs['assumption']}.")
     return "\n".join(lines)

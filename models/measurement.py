@@ -84,9 +84,12 @@ def pooling(release: MomentRelease, group: int) -> Pooling:
     design, way = np.concatenate(sums), np.concatenate(ways)
     weighted = design / (way**2 @ release.noise_scale**2)[:, None]
     pooled = np.linalg.inv(design.T @ weighted)
-    value, vector = np.linalg.eigh(np.diag(variance) - pooled)
-    keep = value > 1e-9 * variance.max()
-    return Pooling(pooled @ weighted.T @ way, variance, vector[:, keep] * np.sqrt(value[keep]))
+    # in units of each query's own noise, as the squares may have a very different one
+    sd = np.sqrt(variance)
+    value, vector = np.linalg.eigh(np.eye(n_moments) - pooled / np.outer(sd, sd))
+    keep = value > 1e-9
+    redundancy = sd[:, None] * vector[:, keep] * np.sqrt(value[keep])
+    return Pooling(pooled @ weighted.T @ way, variance, redundancy)
 
 
 def _common_sums(

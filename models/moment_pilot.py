@@ -96,7 +96,11 @@ def _jacobian(form: Surfaces, c: NDArray[np.float64]) -> NDArray[np.float64]:
     d_logit = form.log_share + sign * form.propensity
     d_logit = d_logit - np.einsum("ts,tsk->k", law.share, d_logit)
     d_share = law.share[..., None] * d_logit
-    d_mean = (1 - law.mean**2)[..., None] * (form.baseline + sign * form.effect)
+    selection = form.selection @ c
+    d_baseline = form.baseline + (form.confounding @ c) * form.selection
+    d_baseline = d_baseline + np.outer(selection, form.confounding)
+    d_effect = form.effect + (form.gain @ c) * form.selection + np.outer(selection, form.gain)
+    d_mean = (1 - law.mean**2)[..., None] * (d_baseline + sign * d_effect)
     d_outcome = d_share * law.mean[..., None] + law.share[..., None] * d_mean
     if form.dispersion is None:
         high = (d_share + d_outcome) / 2

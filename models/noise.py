@@ -77,6 +77,7 @@ def low_rank_normal_draw(
     factors: NDArray[np.float64],
     signs: NDArray[np.float64],
     noise_variance: NDArray[np.float64],
+    noise_factors: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     r"""Draw the confidential average given parameters and release, exactly.
 
@@ -96,6 +97,8 @@ def low_rank_normal_draw(
         B, without the noise.
     factors, signs : ndarray, shapes (J, p, r) and (r,)
         U and the diagonal of S.
+    noise_factors : ndarray, shape (p, q), optional
+        F, where the noise has covariance D - F F'.
 
     Returns
     -------
@@ -118,8 +121,12 @@ def low_rank_normal_draw(
     noisy = blocks.copy()
     diagonal = np.arange(order)
     noisy[:, :, diagonal, diagonal] += noise_variance.reshape(n, groups, order)
+    extra = np.zeros((factors.shape[1], 0)) if noise_factors is None else noise_factors
+    all_factors = np.concatenate([factors, np.broadcast_to(extra, (n, *extra.shape))], axis=-1)
+    all_signs = np.concatenate([signs, -np.ones(extra.shape[1])])
     # the gradient of the log-density at r is -Sigma^{-1} r
-    solved = -_density_and_gradient(observed - prior_draw - noise_draw, noisy, factors, signs)[1]
+    residual = observed - prior_draw - noise_draw
+    solved = -_density_and_gradient(residual, noisy, all_factors, all_signs)[1]
     weighted = np.einsum("jpr,jp->jr", factors, solved) * signs
     within = np.einsum("jgab,jgb->jga", blocks, solved.reshape(n, groups, order))
     return prior_draw + within.reshape(n, -1) + np.einsum("jpr,jr->jp", factors, weighted)

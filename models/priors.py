@@ -76,6 +76,9 @@ class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         Of the average of the two arms' means.
     effect_sd, effect_main, effect_interaction : float
         Of the difference of the arms' means.
+    confounding_sd, gain_sd : float
+        Of the slopes of baseline and effect on the log odds of treatment, over strata. Without the
+        first, shrinking both surfaces would leave part of the confounding in the effect.
     dispersion_centre, dispersion_sd : float
         Normal prior of the log odds of an arm's dispersion: which share of the largest variance
         that its mean allows, :math:`1 - \mu^2`, the outcome has within a stratum.
@@ -103,6 +106,8 @@ class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     effect_sd: float = 1.0
     effect_main: float = 0.15
     effect_interaction: float = 0.05
+    confounding_sd: float = 1.0
+    gain_sd: float = 0.3
     dispersion_centre: float = -2.0
     dispersion_sd: float = 1.5
 

@@ -35,8 +35,9 @@ def stratified_moments(
 
     .. math::
         \pi_{ts} &\propto \exp(\ell_s \mp e_s / 2), \qquad
-        \mu_{ts} = \tanh(b_s \mp d_s / 2), \qquad
+        \mu_{ts} = \tanh(b'_s \mp d'_s / 2), \qquad
         v_{ts} = r_t (1 - \mu_{ts}^2) \\
+        b'_s &= b_s + \kappa (e_s - e_0), \qquad d'_s = d_s + \gamma (e_s - e_0) \\
         f_s &= f_0 + (M c)_s + (I c')_s, \quad f_0 \sim N(0, \cdot^2), \quad
         c \sim N(0, \tau_f^2), \quad c' \sim N(0, \tau_f'^2)
         \quad (f = \ell, e, b, d;\ \ell_0 = 0) \\
@@ -44,7 +45,9 @@ def stratified_moments(
 
     M holds contrasts of each crossed covariate, I their interaction. The levels :math:`f_0` have
     wide priors and are pooled with nothing, so that the average effect is not shrunk; what varies
-    over strata is pooled towards its additive part, and that towards none.
+    over strata is pooled towards its additive part, and that towards none. Pooling the baseline and
+    the propensity apart would take their alignment, the confounding, for noise and leave part of it
+    in the effect; the slope :math:`\kappa` lets them go together (Hahn et al. 2020).
 
     Given the law of a record the confidential moments are integrated out as normal, with their
     exact mean and covariance (third and fourth moments are the beta law's), and the noise is normal
@@ -77,7 +80,9 @@ def stratified_moments(
 
     References
     ----------
-    Balle and Wang (2018), arXiv:1805.06530, for the noise; Raisa et al. (2023), "Noise-aware
+    Balle and Wang (2018), arXiv:1805.06530, for the noise; Hahn, Murray and Carvalho (2020),
+    "Bayesian regression tree models for causal inference: regularization, confounding, and
+    heterogeneous effects", for confounding that shrinkage leaves; Raisa et al. (2023), "Noise-aware
     statistical inference with differentially private synthetic data", for inference that knows it.
 
     Examples

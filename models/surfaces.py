@@ -25,6 +25,11 @@ class Surfaces(NamedTuple):
     log_share, propensity, baseline, effect : ndarray, shape (S, K)
         Coefficients to log shares of strata, log odds of treatment, and the mean and difference
         of the arms' transformed means.
+    selection : ndarray, shape (S, K)
+        The part of the log odds of treatment that varies over strata.
+    confounding, gain : ndarray, shape (K,)
+        Which coefficient is the slope of the baseline, and of the effect, on that part; zeros where
+        there is one stratum.
     dispersion : ndarray, shape (2, K), or None
         Coefficients to the log odds of the arms' dispersions.
     centre, scale : ndarray, shape (K,)
@@ -41,6 +46,9 @@ class Surfaces(NamedTuple):
     propensity: NDArray[np.float64]
     baseline: NDArray[np.float64]
     effect: NDArray[np.float64]
+    selection: NDArray[np.float64]
+    confounding: NDArray[np.float64]
+    gain: NDArray[np.float64]
     dispersion: NDArray[np.float64] | None
     centre: NDArray[np.float64]
     scale: NDArray[np.float64]
@@ -66,42 +74,32 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
         A binary outcome has no dispersion.
     """
     n_strata = len(space.main)
-    level = np.ones((n_strata, 1))
-    columns: list[tuple[str, NDArray[np.float64], float, float, str]] = []
-    for name, level_sd, main, interaction in (
-        ("log_share", None, priors.share_main, priors.share_interaction),
-        ("propensity", priors.propensity_sd, priors.propensity_main, priors.propensity_interaction),
-        ("baseline", priors.mean_sd, priors.baseline_main, priors.baseline_interaction),
-        ("effect", priors.effect_sd, priors.effect_main, priors.effect_interaction),
-    ):
-        if level_sd is not None:  # shares sum to one: they have no level
-            columns.append((name, level, 0.0, level_sd, ""))
-        columns.append((name, space.main, 0.0, main, f"{name} main"))
-        columns.append((name, space.interaction, 0.0, interaction, f"{name} interaction"))
-    if not binary:
-        columns.append(
-            ("dispersion", np.eye(2), priors.dispersion_centre, priors.dispersion_sd, "")
-        )
-    columns = [column for column in columns if column[1].shape[1]]
-    spreads = tuple(dict.fromkeys(column[4] for column in columns if column[4]))
-    total = sum(column[1].shape[1] for column in columns)
-    maps = {name: np.zeros((n_strata, total)) for name in ("log_share", *_NAMES)}
-    maps["dispersion"] = np.zeros((2, total))
+    blocks = _blocks(space, priors, binary)
+    spreads = tuple(dict.fromkeys(block.spread for block in blocks if block.spread))
+    total = sum(block.columns.shape[1] for block in blocks)
+    maps = {name: np.zeros((n_strata, total)) for name in _SURFACES}
+    maps |= {name: np.zeros((1, total)) for name in ("confounding", "gain")}
+    maps |= {"dispersion": np.zeros((2, total)), "selection": np.zeros((n_strata, total))}
     centre, scale = np.zeros(total), np.zeros(total)
     spread_of = np.full(total, len(spreads))
     median, labels, first = np.zeros(len(spreads)), [], 0
-    for name, matrix, middle, sd, spread in columns:
-        own = slice(first, first + matrix.shape[1])
-        maps[name][:, own], centre[own], scale[own] = matrix, middle, sd
-        if spread:
-            spread_of[own] = spreads.index(spread)
-            median[spreads.index(spread)] = sd
-        labels += [f"{spread or name} {k + 1}" for k in range(matrix.shape[1])]
+    for block in blocks:
+        own = slice(first, first + block.columns.shape[1])
+        maps[block.surface][:, own] = block.columns
+        if block.surface == "propensity" and block.spread:
+            maps["selection"][:, own] = block.columns
+        centre[own], scale[own] = block.centre, block.scale
+        if block.spread:
+            spread_of[own] = spreads.index(block.spread)
+            median[spreads.index(block.spread)] = block.scale
+        name = block.spread or block.surface
+        labels += [f"{name} {k + 1}" for k in range(block.columns.shape[1])]
         first = own.stop
-    if binary:
-        del maps["dispersion"]
     return Surfaces(
-        **{"dispersion": None, **maps},
+        **{name: maps[name] for name in (*_SURFACES, "selection")},
+        confounding=maps["confounding"][0],
+        gain=maps["gain"][0],
+        dispersion=None if binary else maps["dispersion"],
         centre=centre,
         scale=scale,
         spread_of=spread_of,
@@ -111,7 +109,46 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
     )
 
 
-_NAMES = ("propensity", "baseline", "effect")
+_SURFACES = ("log_share", "propensity", "baseline", "effect")
+
+
+class _Block(NamedTuple):
+    """Coefficients of one kind: what they move, how, and their prior."""
+
+    surface: str
+    columns: NDArray[np.float64]
+    scale: float
+    spread: str = ""
+    centre: float = 0.0
+
+
+def _blocks(space: StratumSpace, priors: MomentPriors, binary: bool) -> list[_Block]:
+    level = np.ones((len(space.main), 1))
+    levels = {
+        "propensity": priors.propensity_sd,
+        "baseline": priors.mean_sd,
+        "effect": priors.effect_sd,
+    }
+    varying = {
+        "log_share": (priors.share_main, priors.share_interaction),
+        "propensity": (priors.propensity_main, priors.propensity_interaction),
+        "baseline": (priors.baseline_main, priors.baseline_interaction),
+        "effect": (priors.effect_main, priors.effect_interaction),
+    }
+    blocks = []
+    for surface in _SURFACES:
+        if surface in levels:  # shares sum to one: they have no level
+            blocks.append(_Block(surface, level, levels[surface]))
+        main, interaction = varying[surface]
+        blocks.append(_Block(surface, space.main, main, f"{surface} main"))
+        blocks.append(_Block(surface, space.interaction, interaction, f"{surface} interaction"))
+    if len(space.main) > 1:
+        blocks.append(_Block("confounding", np.ones((1, 1)), priors.confounding_sd))
+        blocks.append(_Block("gain", np.ones((1, 1)), priors.gain_sd))
+    if not binary:
+        centre = priors.dispersion_centre
+        blocks.append(_Block("dispersion", np.eye(2), priors.dispersion_sd, centre=centre))
+    return [block for block in blocks if block.columns.shape[1]]
 
 
 def stratum_law(form: Surfaces, coefficient: Any, xp: Any) -> StratumLaw:
@@ -119,7 +156,12 @@ def stratum_law(form: Surfaces, coefficient: Any, xp: Any) -> StratumLaw:
     odds = matvec(form.propensity, coefficient)
     logit = matvec(form.log_share, coefficient) + _SIGN * odds
     weight = xp.exp(logit - logit.max())
-    mean = xp.tanh(matvec(form.baseline, coefficient) + _SIGN * matvec(form.effect, coefficient))
+    baseline, effect = matvec(form.baseline, coefficient), matvec(form.effect, coefficient)
+    if form.n_strata > 1:
+        selection = matvec(form.selection, coefficient)
+        baseline = baseline + (form.confounding * coefficient).sum() * selection
+        effect = effect + (form.gain * coefficient).sum() * selection
+    mean = xp.tanh(baseline + _SIGN * effect)
     dispersion = None
     if form.dispersion is not None:
         dispersion = 1 / (1 + xp.exp(-matvec(form.dispersion, coefficient)))

@@ -6,7 +6,7 @@ import xarray as xr
 from scipy.stats import chi2, multinomial
 
 from dpcausal_bayes import models
-from dpcausal_bayes.fitting import public_facts
+from dpcausal_bayes.facts import public_facts
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.manifest import write_manifest
 from dpcausal_bayes.models.confidential import confidential_counts
@@ -22,7 +22,7 @@ def tree_at(release, share, seed=0, noise_aware=True):
     coords = {"cluster": list(release.schema.clusters), "arm": list(release.schema.arms)}
     shares = np.broadcast_to(share, (1, DRAWS, *share.shape))
     posterior = {"share": (("chain", "draw", "cluster", "arm", "level"), shares)}
-    facts = public_facts(release).assign(noise_aware=float(noise_aware))
+    facts = public_facts(release, model)
     tree = xr.DataTree.from_dict(
         {"posterior": xr.Dataset(posterior, coords=coords), "constant_data": facts}
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dpcausal_bayes import estimands as module
+from dpcausal_bayes import label_potential as module
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.report import Report, report, split_sd
 from label_trees import fixed_counts, make_release, make_schema, make_tree

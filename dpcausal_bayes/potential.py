@@ -1,0 +1,68 @@
+r"""Mean potential outcomes by stratum: what every estimand is a weighted sum of.
+
+A model family supplies three data sets, `Potentials`. Their variables:
+
+``mean`` (chain, draw, assigned, arm, stratum)
+    Mean outcome under ``arm`` of the units that were assigned to ``assigned``, in the outcome's
+    units. Without ``assigned`` where that makes no difference.
+``weight`` (assigned, stratum)
+    Their share of the population; sums to one. With ``chain`` and ``draw`` where it is not public.
+``supported`` (stratum)
+    Whether both arms have units there; elsewhere a contrast rests on the prior.
+
+Each factor that an estimand may be split by is a coordinate along ``stratum``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import typing
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+__all__ = ["POPULATIONS", "Population", "Potentials", "generator"]
+
+Population = Literal["sample", "super"]
+POPULATIONS = typing.get_args(Population)
+
+
+class Potentials(NamedTuple):
+    """Mean potential outcomes of a fitted model.
+
+    Attributes
+    ----------
+    posterior : xarray.Dataset
+        Of the population asked for.
+    table : xarray.Dataset
+        What the confidential table itself says.
+    prior : xarray.Dataset
+        Of the population, before the release.
+    stratum : str
+        What a stratum is called in sentences.
+    """
+
+    posterior: xr.Dataset
+    table: xr.Dataset
+    prior: xr.Dataset
+    stratum: str
+
+
+def generator(
+    manifest: dict[str, Any], purpose: str, random_seed: int | np.random.Generator | None
+) -> np.random.Generator:
+    """Return the random numbers of one step: the caller's, or those the fit determines.
+
+    Parameters
+    ----------
+    manifest : dict
+        Of the fit: its release's digest and its seed.
+    purpose : str
+        Different steps use different numbers.
+    random_seed : int, numpy.random.Generator or None
+    """
+    if random_seed is not None:
+        return np.random.default_rng(random_seed)
+    text = f"{manifest['release_digest']} {manifest['random_seed']} {purpose}"
+    return np.random.default_rng(list(hashlib.sha256(text.encode()).digest()))

@@ -1,0 +1,92 @@
+"""Draws of the confidential moments, given the model's parameters and the release."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from dpcausal_bayes.manifest import read_manifest
+from dpcausal_bayes.models.moment_likelihood import draw_moments
+from dpcausal_bayes.models.noise import low_rank_normal_draw
+from dpcausal_bayes.models.stratum_laws import StratumLaw, record_moments
+
+__all__ = ["confidential_moments"]
+
+CHUNK = 1000  # draws at a time
+
+
+def confidential_moments(tree: xr.DataTree, rng: np.random.Generator) -> xr.DataArray:
+    r"""Draw the confidential masses and outcome sums, one table for each posterior draw.
+
+    From the normal law that the likelihood uses, exactly: mean
+    :math:`n m + n C (n C + D)^{-1} (\hat a - n m)`. Masses are real numbers that sum to n over all
+    cells; that of a cell with hardly any units may fall below zero. A model that takes the noisy
+    moments for true has those.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `dpcausal_bayes.fit`: its groups ``posterior`` and ``constant_data``, and its manifest.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    xarray.DataArray
+        Dims (chain, draw, arm, stratum, part), with parts ``mass`` and ``outcome``: units, and the
+        sum of their outcomes scaled to [-1, 1].
+    """
+    posterior, constant = tree["posterior"].dataset, tree["constant_data"].dataset
+    share = posterior["share"].transpose("chain", "draw", "arm", "stratum")
+    shape = (-1, *share.shape[2:])
+    mean = posterior["mean"].transpose(*share.dims).values.reshape(shape)
+    dispersion = None
+    if "dispersion" in posterior:
+        dispersion = posterior["dispersion"].transpose("chain", "draw", "arm").values
+        dispersion = dispersion.reshape(-1, 2)
+    released = constant["released"].values
+    laws = StratumLaw(share.values.reshape(shape), mean, dispersion)
+    if float(constant["noise_aware"]):
+        n = int(read_manifest(tree)["n"])
+        parts = [
+            _draw(_some(laws, slice(first, first + CHUNK)), constant, n, rng)
+            for first in range(0, len(mean), CHUNK)
+        ]
+        moments = np.concatenate(parts)
+    else:
+        moments = np.broadcast_to(released, (len(mean), len(released)))
+    cells = moments[:, : 2 * share[0, 0].size].reshape(*share.shape, 2)
+    if dispersion is None:  # counts of two levels
+        cells = np.stack([cells.sum(-1), cells[..., 1] - cells[..., 0]], axis=-1)
+    drawn = share.expand_dims(part=["mass", "outcome"], axis=-1)
+    return drawn.copy(data=cells).rename("confidential_moment")
+
+
+def _some(laws: StratumLaw, rows: slice) -> StratumLaw:
+    return StratumLaw(*(None if part is None else part[rows] for part in laws))
+
+
+def _draw(
+    laws: StratumLaw, constant: xr.Dataset, n: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw moments (draws, p) given the laws of as many draws."""
+    draws, n_strata = len(laws.share), laws.share.shape[-1]
+    each = [
+        record_moments(
+            StratumLaw(*(None if part is None else part[j] for part in laws)), n_strata, np
+        )
+        for j in range(draws)
+    ]
+    variance, redundancy = constant["noise_variance"].values, constant["redundancy"].values
+    root = np.linalg.cholesky(np.diag(variance) - redundancy @ redundancy.T)
+    shape = (draws, len(variance))
+    return low_rank_normal_draw(
+        draw_moments(laws.share, laws.mean, laws.dispersion, n, rng),
+        rng.standard_normal(shape) @ root.T,
+        np.broadcast_to(constant["released"].values, shape),
+        n * np.stack([moments.blocks for moments in each]),
+        n**0.5 * np.stack([moments.factors for moments in each]),
+        each[0].signs,
+        np.broadcast_to(variance, shape),
+        redundancy,
+    )
