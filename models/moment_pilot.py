@@ -34,6 +34,7 @@ class Pilot(NamedTuple):
     centring: NDArray[np.float64]
 
 
+@np.errstate(over="ignore")  # a step may go as far as dispersions of 0, and is then cut short
 def pilot(form: Surfaces, measured: Measurement, n: int) -> Pilot:
     """Find location, scale and centring.
 

@@ -17,8 +17,8 @@ class StratumSpace(NamedTuple):
     r"""An orthogonal basis of what may vary over S strata, beside their common level.
 
     A surface over the strata is :math:`1\,c_0 + M c_M + I c_I`. With independent
-    :math:`c_M \sim N(0, \tau^2)` the effects of a covariate's L levels sum to zero and have variance
-    :math:`\tau^2 (1 - 1/L)` each.
+    :math:`c_M \sim N(0, \tau^2)` the effects of a covariate's L levels sum to zero and have
+    variance :math:`\tau^2 (1 - 1/L)` each.
 
     Attributes
     ----------

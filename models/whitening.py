@@ -23,8 +23,9 @@ def matvec(matrix: Any, vector: Any) -> Any:
 
 
 def whitener(precision: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return W with W W' = precision^{-1}, for matrices (..., p, p)."""
-    return np.swapaxes(np.linalg.inv(np.linalg.cholesky(precision)), -1, -2)
+    """Return W, upper triangular, with W W' = precision^{-1}, for matrices (..., p, p)."""
+    root = np.linalg.inv(np.linalg.cholesky(precision))
+    return np.triu(np.swapaxes(root, -1, -2))  # the inverse leaves dust below its diagonal
 
 
 class Whitening(Transform):

@@ -1,0 +1,189 @@
+"""Where the sampler starts: derivatives, a mode, and releases that make no sense."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from dpcausal_bayes.models.measurement import pooling
+from dpcausal_bayes.models.moment_pilot import _jacobian, _objective, pilot
+from dpcausal_bayes.models.priors import MomentPriors
+from dpcausal_bayes.models.strata import stratum_space
+from dpcausal_bayes.models.stratum_laws import record_moments
+from dpcausal_bayes.models.surfaces import stratum_law, surfaces
+from moment_oracle import STRATA, dense_moments, make_release
+
+DESIGNS = [(n_strata, binary) for n_strata in STRATA for binary in (False, True)]
+
+
+def form_of(release, group=0, priors=None):
+    workload = release.workload
+    space = stratum_space([len(c.labels) for c in workload.covariates(group)])
+    return surfaces(space, priors or MomentPriors(), binary=workload.binary)
+
+
+def look(release, group=0):
+    form = form_of(release, group)
+    return form, pilot(form, pooling(release, group).measurement(release.noisy), release.n)
+
+
+def log_density(form, release, coefficient, group=0):
+    """The posterior's at the spreads' medians, from dense matrices."""
+    law = stratum_law(form, coefficient, np)
+    mean, covariance = dense_moments(*law)
+    measured = pooling(release, group).measurement(release.noisy)
+    residual = measured.value - release.n * mean
+    covariance = release.n * covariance + measured.noise
+    misfit = residual @ np.linalg.solve(covariance, residual) + np.linalg.slogdet(covariance)[1]
+    return -0.5 * misfit - 0.5 * np.sum(((coefficient - form.centre) / form.scale) ** 2)
+
+
+def in_posterior_units(form, found, function, step=1e-4):
+    """Gradient of a function of the coefficients, in units of the pilot's own scales."""
+    ahead, behind = (
+        [function(found.location + sign * step * axis) for axis in found.scale.T]
+        for sign in (1, -1)
+    )
+    return (np.array(ahead) - np.array(behind)) / (2 * step)
+
+
+@pytest.mark.parametrize(("n_strata", "binary"), DESIGNS)
+def test_jacobian_is_the_slope_of_a_record_s_contribution(n_strata, binary):
+    form = form_of(make_release(STRATA[n_strata], binary=binary))
+    rng = np.random.default_rng(0)
+    coefficient, step = rng.normal(size=len(form.centre)), 1e-6
+
+    def contribution(c):
+        return record_moments(stratum_law(form, c, np), n_strata, np).mean
+
+    slopes = [
+        (contribution(coefficient + axis) - contribution(coefficient - axis)) / (2 * step)
+        for axis in step * np.eye(len(coefficient))
+    ]
+    np.testing.assert_allclose(_jacobian(form, coefficient), np.array(slopes).T, atol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 5.0])
+@pytest.mark.parametrize(("n_strata", "binary"), DESIGNS)
+def test_location_is_the_mode_but_for_a_small_part_of_its_width(n_strata, binary, epsilon):
+    # Gauss and Newton take no account of how the covariance moves: a known, small difference.
+    release = make_release(STRATA[n_strata], n=5000, binary=binary, epsilon=epsilon)
+    form, found = look(release)
+    slope = in_posterior_units(form, found, lambda c: log_density(form, release, c))
+    assert np.abs(slope).max() < 0.1
+
+
+@pytest.mark.parametrize(("n_strata", "binary"), DESIGNS)
+def test_fitted_moments_balance_the_prior(n_strata, binary):
+    """What the steps do solve: weighted residual against pull of the prior."""
+    release = make_release(STRATA[n_strata], n=5000, binary=binary)
+    form, found = look(release)
+    law = stratum_law(form, found.location, np)
+    mean, covariance = dense_moments(*law)
+    measured = pooling(release, 0).measurement(release.noisy)
+    weighted = np.linalg.solve(
+        release.n * covariance + measured.noise, measured.value - release.n * mean
+    )
+    score = release.n * _jacobian(form, found.location).T @ weighted
+    score -= (found.location - form.centre) / form.scale**2
+    assert np.abs(found.scale.T @ score).max() < 0.03
+
+
+@pytest.mark.parametrize(("n_strata", "binary"), DESIGNS)
+def test_scale_makes_the_posterior_round(n_strata, binary):
+    release = make_release(STRATA[n_strata], n=50_000, binary=binary)
+    form, found = look(release)
+    assert np.all(np.tril(found.scale, -1) == 0)
+    curvature = [
+        in_posterior_units(
+            form,
+            found,
+            lambda c, axis=axis: (
+                (
+                    log_density(form, release, c + 1e-3 * axis)
+                    - log_density(form, release, c - 1e-3 * axis)
+                )
+                / 2e-3
+            ),
+            step=1e-3,
+        )
+        for axis in found.scale.T
+    ]
+    np.testing.assert_allclose(-np.array(curvature), np.eye(len(form.centre)), atol=0.1)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_with_much_data_and_little_noise_the_location_is_the_truth(binary):
+    release = make_release(STRATA[6], n=10**6, epsilon=20.0, binary=binary)
+    form, found = look(release)
+    law = stratum_law(form, found.location, np)
+    cells = release.cells() / release.n  # of a million records: within 0.01 of the population
+    mass = cells.sum(-1) if binary else cells[..., 0]
+    outcome = cells[..., 1] - cells[..., 0] if binary else cells[..., 1]
+    np.testing.assert_allclose(law.share, mass, atol=2e-3)
+    np.testing.assert_allclose(law.mean, outcome / mass, atol=2e-2)
+    if not binary:
+        np.testing.assert_allclose(law.dispersion, 0.2, atol=0.02)
+
+
+def test_centring_says_who_speaks():
+    _, quiet = look(make_release(STRATA[6], epsilon=0.001))
+    _, loud = look(make_release(STRATA[6], n=10**6, epsilon=20.0))
+    assert quiet.centring.max() < 0.01
+    assert np.median(loud.centring) > 0.9
+    for found in (quiet, loud):
+        assert np.all((found.centring >= 0) & (found.centring <= 1))
+
+
+def test_another_group_is_modelled_over_its_own_strata():
+    release = make_release({"a": 3, "b": 2}, groups=["b", ["a", "b"]], n=20_000, epsilon=5.0)
+    form, found = look(release, group=0)
+    law = stratum_law(form, found.location, np)
+    assert law.share.shape == (2, 2)
+    np.testing.assert_allclose(law.share, release.cells(0)[..., 0] / release.n, atol=0.01)
+
+
+def with_values(release, values):
+    values = np.asarray(np.broadcast_to(values, release.values.shape), dtype=np.int64)
+    return msgspec.structs.replace(release, values=values)
+
+
+NONSENSE = {
+    "zeros": lambda release: 0,
+    "negative masses": lambda release: -(2**40),
+    "far beyond n": lambda release: 2**50,
+    "all signs": lambda release: 2**45 * (-1) ** np.arange(len(release.values)),
+    "one cell has all": lambda release: (
+        release.n * release.lattice * (release.values == release.values.max())
+    ),
+}
+
+
+@pytest.mark.parametrize("groups", [None, ["a", ["b", "a"]]])
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("epsilon", [1e-4, 30.0])
+@pytest.mark.parametrize("n", [1, 300, 10**8])
+@pytest.mark.parametrize("nonsense", [*NONSENSE, None])
+def test_senseless_releases_give_finite_coordinates(nonsense, n, epsilon, binary, groups):
+    release = make_release(STRATA[6], groups=groups, n=min(n, 300), epsilon=epsilon, binary=binary)
+    release = msgspec.structs.replace(release, n=n)
+    if nonsense:
+        release = with_values(release, NONSENSE[nonsense](release))
+    form, found = look(release)
+    for part in found:
+        assert np.isfinite(part).all()
+    assert np.all(np.diag(found.scale) > 0)
+    assert np.all((found.centring >= 0) & (found.centring <= 1))
+    measured = pooling(release, 0).measurement(release.noisy)
+    start, end = (_objective(form, measured, n, c)[0] for c in (form.centre, found.location))
+    assert end >= start
+
+
+@pytest.mark.parametrize("sd", [1e-6, 1e6])
+@pytest.mark.parametrize("n_strata", STRATA)
+def test_extreme_priors_give_finite_coordinates(n_strata, sd):
+    names = [name for name in MomentPriors.__struct_fields__ if name != "dispersion_centre"]
+    release = make_release(STRATA[n_strata])
+    form = form_of(release, priors=MomentPriors(**dict.fromkeys(names, sd)))
+    found = pilot(form, pooling(release, 0).measurement(release.noisy), release.n)
+    for part in found:
+        assert np.isfinite(part).all()
