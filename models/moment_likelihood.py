@@ -146,9 +146,10 @@ def draw_moments(
     if dispersion is None:
         high = rng.binomial(mass, (1 + mean) / 2)
         return np.stack([mass - high, high], axis=-1).reshape(*shape[:-2], -1).astype(float)
-    y2, y3, y4 = outcome_moments(mean, dispersion[..., None])
-    variance = y2 - mean**2
-    slope = (y3 - mean * y2) / variance  # of the square on the outcome
+    r = dispersion[..., None]
+    y2, _, y4 = outcome_moments(mean, r)
+    variance = r * (1 - mean**2)
+    slope = 2 * mean * (1 - r) / (1 + r)  # of the square on the outcome: (E y^3 - E y E y^2) / v
     left = np.maximum(y4 - y2**2 - slope**2 * variance, 0)
     deviation = np.sqrt(mass * variance) * rng.standard_normal(shape)
     outcome = mass * mean + deviation
