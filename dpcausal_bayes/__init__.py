@@ -10,6 +10,7 @@ from dpcausal_bayes import direct, models, populations
 from dpcausal_bayes.accounting import PrivacyLoss
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
+from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.fitting import fit, log_densities
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.imputation import impute, imputed_tables
@@ -35,6 +36,7 @@ __all__ = [
     "Categories",
     "CausalWorkload",
     "ClusterDP",
+    "Fitter",
     "Gaussian",
     "GaussianMechanism",
     "LabelRelease",

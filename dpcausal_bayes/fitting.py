@@ -14,9 +14,10 @@ from dpcausal_bayes.manifest import write_manifest
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.releases import LabelRelease
 
-__all__ = ["fit", "log_densities"]
+__all__ = ["assemble", "check_model", "fit", "log_densities", "prior_draws", "resolve_seed"]
 
 PREDICTIVE_DRAWS = 500
+TARGET_ACCEPT = 0.95
 # Forward draws are few: compiling them would cost more than they do.
 _INTERPRETED = {"mode": Mode(linker="py", optimizer="fast_compile")}
 
@@ -78,11 +79,9 @@ def fit(
     >>> dict(tree.posterior["share"].sizes)
     {'chain': 2, 'draw': 100, 'cluster': 1, 'arm': 2, 'level': 2}
     """
-    _check(model, release)
-    seed = _seed(random_seed)
-    prior = pm.sample_prior_predictive(
-        PREDICTIVE_DRAWS, model=model, random_seed=seed, compile_kwargs=_INTERPRETED
-    )
+    check_model(model, release)
+    seed = resolve_seed(random_seed)
+    prior = prior_draws(model, seed)
     tree = pm.sample(
         draws,
         model=model,
@@ -90,24 +89,65 @@ def fit(
         chains=chains,
         random_seed=seed,
         progressbar=progressbar,
-        **{"target_accept": 0.95, **sample_kwargs},
+        **{"target_accept": TARGET_ACCEPT, **sample_kwargs},
     )
-    step = max(draws * chains // PREDICTIVE_DRAWS, 1)
+    return assemble(model, release, tree, prior, seed)
+
+
+def assemble(
+    model: pm.Model,
+    release: LabelRelease | MomentRelease,
+    sampled: xr.DataTree,
+    prior: xr.DataTree,
+    seed: int,
+) -> xr.DataTree:
+    """Put what was drawn together, with replicated releases and the manifest.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    release : LabelRelease or MomentRelease
+    sampled : xarray.DataTree
+        With ``posterior`` and ``sample_stats``.
+    prior : xarray.DataTree
+        From `prior_draws`.
+    seed : int
+    """
+    posterior = sampled["posterior"].dataset
+    free = [variable.name for variable in model.free_RVs]
+    kept = [name for name in posterior.data_vars if name in {*free, *_deterministics(model)}]
+    step = max(posterior.sizes["draw"] * posterior.sizes["chain"] // PREDICTIVE_DRAWS, 1)
     replicated = pm.sample_posterior_predictive(
-        tree["posterior"].dataset.isel(draw=slice(None, None, step)),
+        posterior.isel(draw=slice(None, None, step)),
         model=model,
-        freeze_vars=[variable.name for variable in model.free_RVs],
+        freeze_vars=free,
         random_seed=seed,
         progressbar=False,
         compile_kwargs=_INTERPRETED,
     )
-    groups = {name: tree[name].dataset for name in ("posterior", "sample_stats", "observed_data")}
-    groups |= {name: prior[name].dataset for name in ("prior", "prior_predictive")}
-    groups["posterior_predictive"] = replicated["posterior_predictive"].dataset
-    groups["constant_data"] = public_facts(release, model)
+    observed = {"release": ("query", model["released"].get_value())}
+    groups = {
+        "posterior": posterior[kept],
+        "sample_stats": sampled["sample_stats"].dataset,
+        "observed_data": xr.Dataset(observed, coords={"query": list(model.coords["query"])}),
+        **{name: prior[name].dataset for name in ("prior", "prior_predictive")},
+        "posterior_predictive": replicated["posterior_predictive"].dataset,
+        "constant_data": public_facts(release, model),
+    }
     fitted = xr.DataTree.from_dict(groups)
     fitted.attrs["manifest"] = write_manifest(model, release, seed)
     return fitted
+
+
+def prior_draws(model: pm.Model, seed: int) -> xr.DataTree:
+    """Draw parameters and releases from the prior."""
+    return pm.sample_prior_predictive(
+        PREDICTIVE_DRAWS, model=model, random_seed=seed, compile_kwargs=_INTERPRETED
+    )
+
+
+def _deterministics(model: pm.Model) -> list[str]:
+    return [variable.name for variable in model.deterministics]
 
 
 def log_densities(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
@@ -142,14 +182,14 @@ def log_densities(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     return result
 
 
-def _seed(random_seed: int | None) -> int:
+def resolve_seed(random_seed: int | None) -> int:
     """Return the seed, or a new one to be recorded."""
     if random_seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     return int(random_seed)
 
 
-def _check(model: Any, release: Any) -> None:
+def check_model(model: Any, release: Any) -> None:
     """Raise unless the model was built from the release."""
     if not isinstance(model, pm.Model):
         raise TypeError(

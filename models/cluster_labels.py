@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpcausal_bayes.models.label_likelihood import label_likelihood
+from dpcausal_bayes.models.label_likelihood import label_likelihood, release_data
 from dpcausal_bayes.models.levels import LevelSpace, level_space, pilot
 from dpcausal_bayes.models.priors import LabelPriors
 from dpcausal_bayes.models.whitening import Whitening, matvec, whitener
@@ -105,7 +105,27 @@ def cluster_labels(
             "share", pt.special.softmax(log_share, axis=-1), dims=("cluster", "arm", "level")
         )
         label_likelihood(release, share, noise_aware=noise_aware)
+    model.release_data = _Design(release, frozenset(model.named_vars))
     return model
+
+
+class _Design(NamedTuple):
+    """What another release of the same trial changes in a model: its data."""
+
+    first: LabelRelease
+    names: frozenset[str]
+
+    def __call__(self, release: LabelRelease) -> dict[str, Any]:
+        public = ("schema", "mechanism")
+        same = isinstance(release, LabelRelease) and all(
+            getattr(release, field) == getattr(self.first, field) for field in public
+        )
+        if not same or not np.array_equal(release.cell_size, self.first.cell_size):
+            raise ValueError(
+                "release has another design than the model: it must be a LabelRelease of the same "
+                "schema, mechanism and cell sizes"
+            )
+        return {k: v for k, v in release_data(release).items() if k in self.names}
 
 
 def _log_share(release: LabelRelease, space: LevelSpace, priors: LabelPriors) -> Any:

@@ -18,7 +18,7 @@ __all__ = ["draw_moments", "moment_likelihood"]
 
 
 def moment_likelihood(
-    release: MomentRelease, group: int, law: StratumLaw, *, noise_aware: bool
+    release: MomentRelease, group: int, law: StratumLaw, data: dict[str, Any], *, noise_aware: bool
 ) -> Any:
     r"""Add the observed node ``release`` (query) to the model on the context stack.
 
@@ -34,6 +34,8 @@ def moment_likelihood(
         The group whose strata are modelled.
     law : StratumLaw
         Tensors.
+    data : dict
+        ``released`` and ``noise_variance`` of the pooled moments, and ``records``.
     noise_aware : bool
         False takes the noisy moments for true ones. As noisy masses do not sum to n, they then
         count as independent: C keeps its blocks and loses the outer product of the mean.
@@ -53,8 +55,8 @@ def moment_likelihood(
     parameters = [
         law.share,
         law.mean,
-        pm.Data("records", float(release.n)),
-        pm.Data("noise_variance", pooled.variance * noise_aware, dims="query"),
+        pm.Data("records", data["records"]),
+        pm.Data("noise_variance", data["noise_variance"], dims="query"),
     ]
     signature = "(a,s),(a,s),(),(q)"
     if law.dispersion is not None:
@@ -66,7 +68,7 @@ def moment_likelihood(
         logp=scored.logp,
         random=scored.replicate,
         signature=f"{signature}->(q)",
-        observed=pm.Data("released", pooled.measurement(release.noisy).value, dims="query"),
+        observed=pm.Data("released", data["released"], dims="query"),
         dims="query",
     )
 
@@ -80,7 +82,6 @@ class _Scored:
         self.n_strata = release.workload.n_strata(group)
         self.order = 1 if release.workload.binary else 2
         self.redundancy, self.noise_aware = pooled.redundancy, noise_aware
-        self.noise = pooled.measurement(release.noisy).noise
 
     def logp(
         self,
@@ -117,7 +118,8 @@ class _Scored:
     ) -> NDArray[np.float64]:
         moments = draw_moments(share, mean, dispersion, int(records), rng)
         if self.noise_aware:
-            moments = moments + rng.multivariate_normal(np.zeros(len(moments)), self.noise)
+            noise = np.diag(noise_variance) - self.redundancy @ self.redundancy.T
+            moments = moments + np.linalg.cholesky(noise) @ rng.standard_normal(len(noise))
         return moments
 
 

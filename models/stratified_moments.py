@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.models.measurement import pooling
 from dpcausal_bayes.models.moment_likelihood import moment_likelihood
 from dpcausal_bayes.models.moment_pilot import pilot
@@ -17,6 +18,7 @@ from dpcausal_bayes.models.stratum_laws import StratumLaw
 from dpcausal_bayes.models.surfaces import Surfaces, stratum_law, surfaces
 from dpcausal_bayes.models.whitening import whitened_normal
 from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["stratified_moments"]
 
@@ -122,29 +124,64 @@ def stratified_moments(
         "term": form.labels,
         **({"surface": form.spreads} if form.spreads else {}),
     }
+    design = _Design(workload, release.mechanism, form, group, noise_aware)
+    data = design(release)
     with pm.Model(coords=coords) as model:
-        law = _law(form, release, group, priors)
-        moment_likelihood(release, group, law, noise_aware=noise_aware)
+        law = _law(form, data, priors)
+        moment_likelihood(release, group, law, data, noise_aware=noise_aware)
+    model.release_data = design
     return model
 
 
-def _law(form: Surfaces, release: MomentRelease, group: int, priors: MomentPriors) -> StratumLaw:
+class _Design(NamedTuple):
+    """What another release of the same workload changes in a model: its data."""
+
+    workload: CausalWorkload
+    mechanism: GaussianMechanism
+    form: Surfaces
+    group: int
+    noise_aware: bool
+
+    def __call__(self, release: MomentRelease) -> dict[str, Any]:
+        if not isinstance(release, MomentRelease) or release.workload != self.workload:
+            raise ValueError(
+                "release has another design than the model: it must be a MomentRelease of the same "
+                "workload"
+            )
+        if len(self.workload.groups) > 1 and release.mechanism != self.mechanism:
+            raise ValueError(
+                "release has noise of another scale than the model, whose groups were pooled for "
+                "that scale: build a model from this release"
+            )
+        pooled = pooling(release, self.group)
+        measured = pooled.measurement(release.noisy)
+        first = pilot(self.form, measured, release.n)
+        data = {
+            "released": measured.value,
+            "records": float(release.n),
+            "noise_variance": pooled.variance * self.noise_aware,
+            "pilot_location": first.location,
+            "pilot_scale": first.scale,
+        }
+        return data | ({"pilot_centring": first.centring} if self.form.spreads else {})
+
+
+def _law(form: Surfaces, data: dict[str, Any], priors: MomentPriors) -> StratumLaw:
     r"""Add the coefficients and what they make.
 
     A coefficient with spread :math:`\tau` of median :math:`\tau_0` is sampled as
     :math:`u \sim N(0, \tau_0 (\tau/\tau_0)^w)`, from which :math:`c = u (\tau/\tau_0)^{1-w}`:
     centred (w = 1) where the release says much about it, non-centred (w = 0) where it does not.
     """
-    first = pilot(form, pooling(release, group).measurement(release.noisy), release.n)
-    location = pm.Data("pilot_location", first.location, dims="term")
-    scale = pm.Data("pilot_scale", first.scale)
+    location = pm.Data("pilot_location", data["pilot_location"], dims="term")
+    scale = pm.Data("pilot_scale", data["pilot_scale"])
     name, dims = "coefficient_offset", "term"
     if not form.spreads:
         offset = whitened_normal(name, form.centre, form.scale, location, scale, dims=dims)
         coefficient = offset
     else:
         spread = pm.LogNormal("spread", np.log(form.median), priors.spread_sd, dims="surface")
-        centring = pm.Data("pilot_centring", first.centring, dims="term")
+        centring = pm.Data("pilot_centring", data["pilot_centring"], dims="term")
         relative = pt.concatenate([pt.log(spread / form.median), np.zeros(1)])[form.spread_of]
         sd = form.scale * pt.exp(centring * relative)
         offset = whitened_normal(name, form.centre, sd, location, scale, dims=dims)
