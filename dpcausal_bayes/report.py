@@ -19,6 +19,7 @@ __all__ = ["Report", "report"]
 # A posterior more than half as wide as the prior has learnt little: three quarters of the variance
 # would have to go for this to be left.
 PRIOR_DRIVEN = 0.5
+LEAST_SUPPORT = 0.95  # share of an estimand's weight on strata that have both arms
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -143,8 +144,8 @@ def report(
         ``privacy_share`` (of the variance), the interval's bounds as ArviZ names them
         (``eti95_lb``, ``eti95_ub``), ``p_positive``, ``p_rope`` if asked for, ``r_hat``,
         ``ess_bulk``, ``ess_tail`` (at the interval's bounds), and ``prior_driven``: whether the
-        posterior is more than half as wide as the prior, or some of the estimand's weight is on
-        strata that lack an arm.
+        posterior is more than half as wide as the prior, or more than a twentieth of the
+        estimand's weight is on strata that lack an arm.
 
     Raises
     ------
@@ -248,7 +249,7 @@ def _table(
             "privacy_sd": privacy,
             "privacy_share": (privacy**2 / (sd**2).where(sd > 0)).fillna(0.0),
             "p_positive": (effect > 0).mean(over),
-            "prior_driven": vague | (tree["estimand_support"][name] < 1 - 1e-12),
+            "prior_driven": vague | (tree["estimand_support"][name] < LEAST_SUPPORT),
         }
         if rope is not None:
             columns["p_rope"] = ((effect >= rope[0]) & (effect <= rope[1])).mean(over)

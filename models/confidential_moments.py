@@ -70,23 +70,17 @@ def _draw(
     laws: StratumLaw, constant: xr.Dataset, n: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Draw moments (draws, p) given the laws of as many draws."""
-    draws, n_strata = len(laws.share), laws.share.shape[-1]
-    each = [
-        record_moments(
-            StratumLaw(*(None if part is None else part[j] for part in laws)), n_strata, np
-        )
-        for j in range(draws)
-    ]
+    moments = record_moments(laws, laws.share.shape[-1], np)
     variance, redundancy = constant["noise_variance"].values, constant["redundancy"].values
     root = np.linalg.cholesky(np.diag(variance) - redundancy @ redundancy.T)
-    shape = (draws, len(variance))
+    shape = (len(laws.share), len(variance))
     return low_rank_normal_draw(
         draw_moments(laws.share, laws.mean, laws.dispersion, n, rng),
         rng.standard_normal(shape) @ root.T,
         np.broadcast_to(constant["released"].values, shape),
-        n * np.stack([moments.blocks for moments in each]),
-        n**0.5 * np.stack([moments.factors for moments in each]),
-        each[0].signs,
+        n * moments.blocks,
+        n**0.5 * moments.factors,
+        moments.signs,
         np.broadcast_to(variance, shape),
         redundancy,
     )

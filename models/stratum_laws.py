@@ -65,29 +65,33 @@ def record_moments(law: StratumLaw, n_strata: int, xp: Any) -> RecordMoments:
     Parameters
     ----------
     law : StratumLaw
+        Arrays may have further dimensions in front, one law for each place.
     n_strata : int
     xp : module
         numpy or pytensor.tensor, as the law.
     """
     share, mu = law.share, law.mean
+    lead = tuple(share.shape[axis] for axis in range(share.ndim - 2))
     if law.dispersion is None:
         high = share * (1 + mu) / 2
-        mean = xp.stack([share - high, high], axis=-1).reshape((-1,))
-        return RecordMoments(mean, mean[:, None, None], mean[:, None], np.array([-1.0]))
-    y2, y3, y4 = outcome_moments(mu, law.dispersion[:, None])
+        mean = xp.stack([share - high, high], axis=-1).reshape((*lead, -1))
+        blocks, factors = mean[..., None, None], mean[..., None]
+        return RecordMoments(mean, blocks, factors, np.array([-1.0]))
+    y2, y3, y4 = outcome_moments(mu, law.dispersion[..., None])
     y, w, yw = share * mu, share * (y2 - 0.5), share * (y3 - 0.5 * mu)
     first = xp.stack([share, y], axis=-1)
-    mean = xp.concatenate([first.reshape((-1,)), w.sum(1)])
-    cells = xp.stack([first, xp.stack([y, share * y2], axis=-1)], axis=-1).reshape((-1, 2, 2))
-    squares = (share * (y4 - y2 + 0.25)).sum(1)[:, None] * np.eye(2)
+    mean = xp.concatenate([first.reshape((*lead, -1)), w.sum(-1)], axis=-1)
+    cells = xp.stack([first, xp.stack([y, share * y2], axis=-1)], axis=-1)
+    squares = (share * (y4 - y2 + 0.25)).sum(-1)[..., None] * np.eye(2)
     same_arm = np.eye(2)[:, None, None, :]  # arm, stratum, part, arm of the square
-    cross = (xp.stack([w, yw], axis=-1)[..., None] * same_arm).reshape((-1, 2))
-    cross = xp.concatenate([cross, np.zeros((2, 2))])
+    cross = (xp.stack([w, yw], axis=-1)[..., None] * same_arm).reshape((*lead, -1, 2))
+    cross = xp.concatenate([cross, 0 * cross[..., :2, :]], axis=-2)
     unit = np.concatenate([np.zeros((4 * n_strata, 2)), np.eye(2)])
+    both = [(cross + unit) / 2**0.5, (cross - unit) / 2**0.5, mean[..., None]]
     return RecordMoments(
         mean,
-        xp.concatenate([cells, squares[None]]),
-        xp.concatenate([(cross + unit) / 2**0.5, (cross - unit) / 2**0.5, mean[:, None]], axis=-1),
+        xp.concatenate([cells.reshape((*lead, -1, 2, 2)), squares[..., None, :, :]], axis=-3),
+        xp.concatenate(both, axis=-1),
         np.array([1.0, 1.0, -1.0, -1.0, -1.0]),
     )
 
