@@ -76,7 +76,7 @@ def stratified_moments(
     Raises
     ------
     TypeError
-        A release of another kind.
+        A release of another kind, or priors of another model.
     ValueError
         A group that the workload does not have.
 
@@ -110,12 +110,15 @@ def stratified_moments(
             "read one with load_release"
         )
     workload = release.workload
-    if not isinstance(group, int) or not 0 <= group < len(workload.groups):
+    whole = isinstance(group, int) and not isinstance(group, bool)
+    if not whole or not 0 <= group < len(workload.groups):
         raise ValueError(
             f"group is {group!r}: the workload has groups 0 to {len(workload.groups) - 1}, "
             f"{list(workload.groups)}"
         )
     priors = MomentPriors() if priors is None else priors
+    if not isinstance(priors, MomentPriors):
+        raise TypeError(f"priors is a {type(priors).__name__}: give MomentPriors(...)")
     space = stratum_space([len(c.labels) for c in workload.covariates(group)])
     form = surfaces(space, priors, binary=workload.binary)
     coords = {

@@ -4,8 +4,7 @@ import math
 from itertools import product
 
 import numpy as np
-from scipy.linalg import block_diag
-from scipy.special import roots_jacobi
+from scipy.linalg import block_diag, eigh_tridiagonal
 
 from dpcausal_bayes.columns import Arm, Bounded, Categories, Levels
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
@@ -49,6 +48,22 @@ def random_law(n_strata, *, binary, seed=0):
     return share, rng.uniform(-0.9, 0.9, (2, n_strata)), None if binary else np.array([0.15, 0.6])
 
 
+def beta_nodes(mean, r):
+    """Four points and probabilities with the first seven moments of a beta law on [-1, 1].
+
+    By the three-term recurrence of Jacobi polynomials (Golub and Welsch 1969); unlike SciPy's rule
+    it takes any r.
+    """
+    a, b = (1 / r - 1) * (1 - mean) / 2 - 1, (1 / r - 1) * (1 + mean) / 2 - 1
+    k = np.arange(1, 4)
+    total = 2 * k + a + b
+    diagonal = [mean, *((b - a) * (b + a) / (total * (total + 2)))]
+    beside = 4 * k * (k + a) * (k + b) / (total**2 * (total + 1))
+    beside[1:] *= (k[1:] + a + b) / (total[1:] - 1)  # 1 for k = 1
+    nodes, vectors = eigh_tridiagonal(diagonal, np.sqrt(beside))
+    return nodes, vectors[0] ** 2
+
+
 def dense_moments(share, mean, dispersion):
     """Mean and covariance of a record's contribution, from all the records there may be.
 
@@ -59,15 +74,11 @@ def dense_moments(share, mean, dispersion):
     first, second = np.zeros(length), np.zeros((length, length))
     for arm, s in product(range(2), range(n_strata)):
         if dispersion is None:
-            outcomes, weights = (
-                np.array([-1.0, 1.0]),
-                np.array([1 - mean[arm, s], 1 + mean[arm, s]]),
-            )
+            outcomes = np.array([-1.0, 1.0])
+            weights = (1 + outcomes * mean[arm, s]) / 2
         else:
-            size = 1 / dispersion[arm] - 1
-            up, down = size * (1 + mean[arm, s]) / 2, size * (1 - mean[arm, s]) / 2
-            outcomes, weights = roots_jacobi(6, down - 1, up - 1)
-        for y, weight in zip(outcomes, weights / weights.sum(), strict=True):
+            outcomes, weights = beta_nodes(mean[arm, s], dispersion[arm])
+        for y, weight in zip(outcomes, weights, strict=True):
             record = np.zeros(length)
             at = 2 * (arm * n_strata + s)
             if dispersion is None:
@@ -105,10 +116,9 @@ def dense_pooling(release, group):
     return asked @ solve / release.noise_scale, asked @ solve @ solve.T @ asked.T, whole, asked
 
 
-def coefficients_law(coefficient, *, binary):
-    """The law of one stratum from its coefficients: odds, baseline, effect and dispersions."""
+def one_stratum_law(coefficient):
+    """The law of one stratum of a bounded outcome: odds, baseline, effect, two dispersions."""
     odds, baseline, effect, *log_odds = coefficient
     treated = 1 / (1 + math.exp(-odds))
-    share = np.array([[1 - treated], [treated]])
     mean = np.tanh([[baseline - effect / 2], [baseline + effect / 2]])
-    return share, mean, None if binary else 1 / (1 + np.exp(-np.array(log_odds)))
+    return np.array([[1 - treated], [treated]]), mean, 1 / (1 + np.exp(-np.array(log_odds)))

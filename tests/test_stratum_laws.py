@@ -87,3 +87,16 @@ def test_tensors_give_what_arrays_give(binary):
     for found, value in zip(evaluate(*law[: len(tensors)]), wanted, strict=False):
         np.testing.assert_allclose(found, value, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(symbolic.signs, wanted.signs)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("n_strata", [1, 6])
+def test_many_laws_at_once_are_as_each_alone(n_strata, binary):
+    laws = [random_law(n_strata, binary=binary, seed=seed) for seed in range(6)]
+    batch = [None if one[0] is None else np.array(one) for one in zip(*laws, strict=True)]
+    shaped = [None if part is None else part.reshape(2, 3, *part.shape[1:]) for part in batch]
+    together = record_moments(StratumLaw(*shaped), n_strata, np)
+    for j, law in enumerate(laws):
+        alone = record_moments(StratumLaw(*law), n_strata, np)
+        for part, wanted in zip(together[:3], alone[:3], strict=True):
+            np.testing.assert_allclose(part[divmod(j, 3)], wanted, rtol=0, atol=1e-15)

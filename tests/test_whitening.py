@@ -1,0 +1,101 @@
+"""Coordinates that suit the sampler leave the prior as it is."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from scipy.stats import kstest, norm
+
+from dpcausal_bayes.models.whitening import matvec, whitened_normal, whitener
+
+INTERPRETED = Mode(linker="py", optimizer="fast_compile")
+MEAN, SD = np.array([0.3, -1.0, 2.0, 0.0]), np.array([0.5, 2.0, 1e-3, 10.0])
+
+
+def precision(seed=0, p=4):
+    root = np.random.default_rng(seed).normal(size=(p, p))
+    return root @ root.T + 0.1 * np.eye(p)
+
+
+def make(location=None, scale=None, sd=SD):
+    location = np.zeros(4) if location is None else location
+    scale = whitener(precision()) if scale is None else scale
+    with pm.Model(coords={"term": range(4)}) as model:
+        where = pm.Data("location", location), pm.Data("scale", scale)
+        whitened_normal("y", MEAN, sd, *where, dims="term")
+    return model
+
+
+def test_whitener_is_an_upper_triangular_root_of_the_inverse():
+    several = np.array([precision(seed) for seed in range(3)])
+    found = whitener(several)
+    np.testing.assert_array_equal(np.tril(found, -1), 0)
+    assert np.all(np.diagonal(found, axis1=-2, axis2=-1) > 0)
+    np.testing.assert_allclose(found @ found.swapaxes(-1, -2) @ several, [np.eye(4)] * 3, atol=1e-9)
+
+
+def test_matvec_is_matrix_times_vector():
+    rng = np.random.default_rng(0)
+    matrix, vector = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 4))
+    np.testing.assert_allclose(matvec(matrix, vector), np.einsum("cab,cb->ca", matrix, vector))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_density_is_that_of_plain_normals_wherever_the_coordinates_lie(seed):
+    rng = np.random.default_rng(seed)
+    location, scale = rng.normal(size=4), whitener(precision(seed))
+    model = make(location, scale)
+    z = rng.normal(size=4)
+    y = location + scale @ z
+    wanted = norm(MEAN, SD).logpdf(y).sum()
+    point = {"y_whitening__": z}
+    plain = model.compile_logp(jacobian=False, mode=INTERPRETED)
+    moved = model.compile_logp(mode=INTERPRETED)
+    np.testing.assert_allclose(plain(point), wanted, rtol=1e-12)
+    stretch = np.linalg.slogdet(scale)[1]
+    np.testing.assert_allclose(moved(point), wanted + stretch, rtol=1e-12)
+    # other data, same y: only the stretch is another one
+    model.set_data("location", location + 1)
+    model.set_data("scale", 2 * scale)
+    point = {"y_whitening__": np.linalg.solve(2 * scale, y - location - 1)}
+    np.testing.assert_allclose(plain(point), wanted, rtol=1e-9)
+    np.testing.assert_allclose(moved(point), wanted + stretch + 4 * np.log(2), rtol=1e-9)
+
+
+def test_forward_and_back_is_where_it_was():
+    model = make(location=np.arange(4.0))
+    y = model["y"]
+    transform, z = model.rvs_to_transforms[y], pt.vector()
+    there = transform.backward(z, *y.owner.inputs)
+    back = transform.forward(there, *y.owner.inputs)
+    point = np.array([1.0, -2.0, 0.5, 3.0])
+    np.testing.assert_allclose(back.eval({z: point}, mode=INTERPRETED), point, rtol=1e-12)
+
+
+def test_it_starts_at_the_location():
+    location = np.array([1.0, 2.0, 3.0, 4.0])
+    assert np.all(make(location).initial_point()["y_whitening__"] == 0)
+
+
+def test_draws_are_those_of_plain_normals():
+    model = make(location=np.full(4, 50.0))
+    with model:
+        draws = pm.draw(model["y"], 2000, random_seed=1, mode=INTERPRETED)
+    for k in range(4):
+        assert kstest(draws[:, k], norm(MEAN[k], SD[k]).cdf).pvalue > 1e-3
+    assert np.abs(np.corrcoef(draws.T) - np.eye(4)).max() < 0.1
+
+
+def test_a_scale_that_is_itself_unknown_keeps_its_density():
+    with pm.Model(coords={"term": range(4)}) as model:
+        spread = pm.LogNormal("spread", 0.0, 1.0)
+        where = pm.Data("location", np.ones(4)), pm.Data("scale", whitener(precision()))
+        whitened_normal("y", MEAN, SD * spread, *where, dims="term")
+    z, log_spread = np.array([0.5, -1.0, 0.2, 1.5]), -0.7
+    y = np.ones(4) + whitener(precision()) @ z
+    wanted = norm(MEAN, SD * np.exp(log_spread)).logpdf(y).sum()
+    wanted += norm(0, 1).logpdf(log_spread) - log_spread
+    found = model.compile_logp(jacobian=False, mode=INTERPRETED)
+    point = {"spread_log__": np.array(log_spread), "y_whitening__": z}
+    np.testing.assert_allclose(found(point), wanted, rtol=1e-12)
