@@ -1,0 +1,137 @@
+"""Tables of the comparison on real data, in Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from real_data_sets import BASELINE
+
+DESIGN = ["bounds", "strata", "aware", "epsilon"]
+TITLES = {
+    "lalonde": "LaLonde, NSW (n = 445, randomised), dollars",
+    "ihdp": "IHDP, replications 1 to 10 (n = 747)",
+    "acic": "ACIC 2016, parameter set 7, replications 1 to 5 (n = 4,802)",
+    "acic_rep1": "ACIC 2016, parameter set 7, replication 1 alone, as in the published measurement",
+}
+PUBLISHED = {"lalonde": "lalonde", "ihdp": "ihdp", "acic": "acic_dgp7", "acic_rep1": "acic_dgp7"}
+
+
+def summary(rows: pd.DataFrame) -> str:
+    """Return a section for each data set: releases beside the published method, and confounding."""
+    published = _published()
+    parts = []
+    for data, title in TITLES.items():
+        own = rows[rows["data"] == data]
+        if own.empty:
+            continue
+        table = [_line(data, key, group, published) for key, group in _designs(own)]
+        parts += [f"## {title}", _markdown(table), _markdown(_left(own))]
+    if published is None:
+        parts.append(f"No published measurements: there is no {BASELINE.name}.")
+    return "\n\n".join(parts)
+
+
+def _published() -> pd.DataFrame | None:
+    if not BASELINE.exists():
+        return None
+    measured = pd.read_csv(BASELINE)
+    return measured[measured["method"] == "causal_na_mi"].set_index(["dataset", "epsilon"])
+
+
+def _designs(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
+    """Return the releases by estimand and design, in the order in which they were first made."""
+    return list(rows.groupby(["estimand", *DESIGN], sort=False))
+
+
+def _line(
+    data: str, key: tuple[Any, ...], rows: pd.DataFrame, published: pd.DataFrame | None
+) -> dict[str, str]:
+    estimand, bounds, strata, aware, epsilon = key
+    declared, causal = (rows["mean"] - rows[name] for name in ("declared", "causal"))
+    length = float((rows["super_high"] - rows["super_low"]).median())
+    line = {
+        "": estimand.upper(),
+        "bounds": bounds,
+        "strata": strata,
+        "noise": "known" if aware else "ignored",
+        "epsilon": f"{epsilon:g}",
+        "runs": str(len(rows)),
+        "RMSE declared": _number(_rms(declared)),
+        "bias declared": _number(declared.mean()),
+        "RMSE causal": _number(_rms(causal)),
+        "bias causal": _number(causal.mean()),
+        "declared in table's interval": _percent(_covered(rows, "table", "declared")),
+        "declared in reported": _percent(_covered(rows, "super", "declared")),
+        "causal in reported": _percent(_covered(rows, "super", "causal")),
+        "median length": _number(length),
+    }
+    names = ("na_mi RMSE", "na_mi covers", "na_mi length", "RMSE ratio", "length ratio")
+    beside = ("", "", "", "", "")
+    place = (PUBLISHED[data], epsilon)
+    if published is not None and estimand == "ate" and place in published.index:
+        theirs = published.loc[place]
+        beside = (
+            _number(theirs["rmse"]),
+            _percent(theirs["coverage"]),
+            _number(theirs["median_len"]),
+            f"1/{theirs['rmse'] / _rms(causal):.1f}",
+            f"1/{theirs['median_len'] / length:.1f}",
+        )
+    return line | dict(zip(names, beside, strict=True))
+
+
+def _left(rows: pd.DataFrame) -> list[dict[str, str]]:
+    """Return what no budget takes away: confounding that the strata leave, and clipping.
+
+    Both are known without noise, one number a replication. Their share is that of the mean squared
+    error against the causal truth at epsilon 1.
+    """
+    table = []
+    for (estimand, bounds, strata), group in rows[rows["aware"]].groupby(
+        ["estimand", "bounds", "strata"], sort=False
+    ):
+        once = group.drop_duplicates("rep")
+        confounding = once["unclipped"] - once["causal"]
+        clipping = once["declared"] - once["unclipped"]
+        one = group[group["epsilon"] == 1]
+        gap, error = one["declared"] - one["causal"], one["mean"] - one["causal"]
+        table.append(
+            {
+                "": estimand.upper(),
+                "bounds": bounds,
+                "strata": strata,
+                "confounding left: mean": _number(confounding.mean()),
+                "root mean square": _number(_rms(confounding)),
+                "clipping: mean": _number(clipping.mean()),
+                "its root mean square": _number(_rms(clipping)),
+                "both, of the squared error at epsilon 1": _percent(
+                    np.mean(gap**2) / _rms(error) ** 2
+                ),
+            }
+        )
+    return table
+
+
+def _covered(rows: pd.DataFrame, interval: str, truth: str) -> float:
+    low, high = rows[f"{interval}_low"], rows[f"{interval}_high"]
+    return float(((low <= rows[truth]) & (rows[truth] <= high)).mean())
+
+
+def _rms(errors: pd.Series) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _markdown(lines: list[dict[str, str]]) -> str:
+    head = list(lines[0])
+    rows = [head, ["---"] * len(head), *([line[name] for name in head] for line in lines)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
