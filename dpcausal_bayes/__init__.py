@@ -17,6 +17,7 @@ from dpcausal_bayes.imputation import impute, imputed_tables
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.overlap import overlap
 from dpcausal_bayes.release_files import ReleaseError
 from dpcausal_bayes.releases import LabelRelease, load_release
 from dpcausal_bayes.report import Report, report
@@ -55,6 +56,7 @@ __all__ = [
     "load_release",
     "log_densities",
     "models",
+    "overlap",
     "populations",
     "report",
     "simulate_moments",

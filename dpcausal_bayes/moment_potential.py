@@ -14,7 +14,7 @@ from dpcausal_bayes.models.moment_likelihood import draw_moments
 from dpcausal_bayes.potential import Population, Potentials
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["moment_potentials", "supported_strata"]
+__all__ = ["arms_seen", "moment_potentials", "supported_strata"]
 
 DROWNED = 2.0  # standard deviations of its noise that a mass must reach
 
@@ -81,11 +81,10 @@ def moment_potentials(
     )
 
 
-def supported_strata(tree: xr.DataTree, confidential: xr.DataArray) -> xr.DataArray:
-    """Return which strata have both arms, (stratum): masses that stand out from the noise.
+def arms_seen(tree: xr.DataTree, confidential: xr.DataArray) -> xr.DataArray:
+    """Return which masses stand out from the noise, (arm, stratum).
 
-    The posterior mean of both masses must reach two standard deviations of their noise; and half a
-    unit.
+    Their posterior mean must reach two standard deviations of their noise; and half a unit.
 
     Parameters
     ----------
@@ -95,7 +94,18 @@ def supported_strata(tree: xr.DataTree, confidential: xr.DataArray) -> xr.DataAr
     mass = confidential.sel(part="mass", drop=True).mean(["chain", "draw"])
     constant = tree["constant_data"].to_dataset()
     noise = constant["mass_noise"] * constant["noise_aware"]
-    return (mass >= np.maximum(DROWNED * noise, 0.5)).all("arm")
+    return mass >= np.maximum(DROWNED * noise, 0.5)
+
+
+def supported_strata(tree: xr.DataTree, confidential: xr.DataArray) -> xr.DataArray:
+    """Return which strata have both arms, (stratum): both masses stand out from the noise.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+    confidential : DataArray (chain, draw, arm, stratum, part)
+    """
+    return arms_seen(tree, confidential).all("arm")
 
 
 def _coords(tree: xr.DataTree) -> dict[str, Any]:
