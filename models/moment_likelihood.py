@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.models.measurement import Pooling, pooling
 from dpcausal_bayes.models.noise import low_rank_normal_logp
+from dpcausal_bayes.models.stratum_density import bounded_moments_logp
 from dpcausal_bayes.models.stratum_laws import StratumLaw, outcome_moments, record_moments
 from dpcausal_bayes.moment_releases import MomentRelease
 
@@ -80,8 +81,9 @@ class _Scored:
         self, release: MomentRelease, group: int, pooled: Pooling, noise_aware: bool
     ) -> None:
         self.n_strata = release.workload.n_strata(group)
-        self.order = 1 if release.workload.binary else 2
-        self.redundancy, self.noise_aware = pooled.redundancy, noise_aware
+        self.noise_aware = noise_aware
+        # noise that is ignored has no redundancy either
+        self.redundancy = pooled.redundancy if noise_aware else pooled.redundancy[:, :0]
 
     def logp(
         self,
@@ -92,17 +94,16 @@ class _Scored:
         noise_variance: Any,
         dispersion: Any = None,
     ) -> Any:
-        moments = record_moments(StratumLaw(share, mean, dispersion), self.n_strata, pt)
-        blocks, signs = records * moments.blocks, moments.signs
-        factors = pt.sqrt(records) * moments.factors
+        if dispersion is not None:
+            data = (value, records, noise_variance, self.redundancy)
+            return bounded_moments_logp(share, mean, dispersion, *data, self.noise_aware)
+        moments = record_moments(StratumLaw(share, mean, None), self.n_strata, pt)
+        blocks = records * moments.blocks + noise_variance[:, None, None]
+        factors = np.zeros((len(self.redundancy), 0))
         if self.noise_aware:
-            variance = noise_variance.reshape((-1, self.order))
-            blocks = blocks + variance[:, :, None] * np.eye(self.order)
-            factors = pt.concatenate([factors, self.redundancy], axis=-1)
-            signs = np.concatenate([signs, -np.ones(self.redundancy.shape[1])])
-        else:
-            factors, signs = factors[:, :-1], signs[:-1]
+            factors = pt.concatenate([pt.sqrt(records) * moments.factors, self.redundancy], axis=-1)
         residual = value - records * moments.mean
+        signs = -np.ones(self.redundancy.shape[1] + 1 if self.noise_aware else 0)
         return low_rank_normal_logp(residual[None], blocks[None], factors[None], signs)[0]
 
     def replicate(

@@ -24,7 +24,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as numba_dispatch
 
-__all__ = ["low_rank_normal_draw", "low_rank_normal_logp"]
+__all__ = ["density_and_gradient", "low_rank_normal_draw", "low_rank_normal_logp"]
 
 _LOG_2PI = math.log(2 * math.pi)
 
@@ -126,7 +126,7 @@ def low_rank_normal_draw(
     all_signs = np.concatenate([signs, -np.ones(extra.shape[1])])
     # the gradient of the log-density at r is -Sigma^{-1} r
     residual = observed - prior_draw - noise_draw
-    solved = -_density_and_gradient(residual, noisy, all_factors, all_signs)[1]
+    solved = -density_and_gradient(residual, noisy, all_factors, all_signs)[1]
     weighted = np.einsum("jpr,jp->jr", factors, solved) * signs
     within = np.einsum("jgab,jgb->jga", blocks, solved.reshape(n, groups, order))
     return prior_draw + within.reshape(n, -1) + np.einsum("jpr,jr->jp", factors, weighted)
@@ -146,7 +146,7 @@ class _LowRankNormal(Op):
         return Apply(self, inputs, [pt.tensor(dtype="float64", shape=(None,)), *gradients])
 
     def perform(self, node: Apply, inputs: list[Any], output_storage: list[Any]) -> None:
-        for storage, value in zip(output_storage, _density_and_gradient(*inputs), strict=True):
+        for storage, value in zip(output_storage, density_and_gradient(*inputs), strict=True):
             storage[0] = value
 
     def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
@@ -277,7 +277,7 @@ def _kernel(residual: Any, blocks: Any, factors: Any, signs: Any) -> tuple[Any, 
     return logp, d_residual, d_blocks, d_factors
 
 
-_density_and_gradient = numba_dispatch.numba_njit(_kernel, final_function=True)
+density_and_gradient = numba_dispatch.numba_njit(_kernel, final_function=True)
 
 
 @numba_dispatch.register_funcify_default_op_cache_key(_LowRankNormal)
