@@ -8,11 +8,14 @@ effects. The custodian's half, which touches the confidential table, is imported
 
 from dpcausal_bayes import direct, models, populations
 from dpcausal_bayes.accounting import PrivacyLoss
+from dpcausal_bayes.calibration import calibrate, replicate
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
+from dpcausal_bayes.designs import LabelDesign, MomentDesign
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.fitting import fit, log_densities
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.imputation import impute, imputed_tables
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
@@ -40,14 +43,18 @@ __all__ = [
     "Fitter",
     "Gaussian",
     "GaussianMechanism",
+    "GramWorkload",
+    "LabelDesign",
     "LabelRelease",
     "Laplace",
     "Levels",
+    "MomentDesign",
     "MomentRelease",
     "PrivacyLoss",
     "ReleaseError",
     "Report",
     "Schema",
+    "calibrate",
     "direct",
     "estimate",
     "fit",
@@ -58,6 +65,7 @@ __all__ = [
     "models",
     "overlap",
     "populations",
+    "replicate",
     "report",
     "simulate_moments",
     "simulate_release",

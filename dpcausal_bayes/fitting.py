@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -117,14 +120,15 @@ def assemble(
     free = [variable.name for variable in model.free_RVs]
     kept = [name for name in posterior.data_vars if name in {*free, *_deterministics(model)}]
     step = max(posterior.sizes["draw"] * posterior.sizes["chain"] // PREDICTIVE_DRAWS, 1)
-    replicated = pm.sample_posterior_predictive(
-        posterior.isel(draw=slice(None, None, step)),
-        model=model,
-        freeze_vars=free,
-        random_seed=seed,
-        progressbar=False,
-        compile_kwargs=_INTERPRETED,
-    )
+    with _quiet():
+        replicated = pm.sample_posterior_predictive(
+            posterior.isel(draw=slice(None, None, step)),
+            model=model,
+            freeze_vars=free,
+            random_seed=seed,
+            progressbar=False,
+            compile_kwargs=_INTERPRETED,
+        )
     observed = {"release": ("query", model["released"].get_value())}
     groups = {
         "posterior": posterior[kept],
@@ -141,9 +145,22 @@ def assemble(
 
 def prior_draws(model: pm.Model, seed: int) -> xr.DataTree:
     """Draw parameters and releases from the prior."""
-    return pm.sample_prior_predictive(
-        PREDICTIVE_DRAWS, model=model, random_seed=seed, compile_kwargs=_INTERPRETED
-    )
+    with _quiet():
+        return pm.sample_prior_predictive(
+            PREDICTIVE_DRAWS, model=model, random_seed=seed, compile_kwargs=_INTERPRETED
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PyMC from announcing each set of forward draws."""
+    logger = logging.getLogger("pymc.sampling.forward")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _deterministics(model: pm.Model) -> list[str]:

@@ -61,7 +61,7 @@ def moment_potentials(
         dims = ("chain", "draw", *(("assigned",) if mean.ndim == 5 else ()), "arm", "stratum")
         return xr.Dataset(
             {
-                "mean": (dims, _in_units(mean, workload)),
+                "mean": (dims, in_units(mean, workload)),
                 "weight": (("chain", "draw", "assigned", "stratum"), weight),
                 "supported": supported,
             },
@@ -181,7 +181,7 @@ def _of_these_units(draws: _Draws, binary: bool, rng: np.random.Generator) -> ND
     )
 
 
-def _in_units(mean: NDArray[np.float64], workload: CausalWorkload) -> NDArray[np.float64]:
+def in_units(mean: NDArray[np.float64], workload: CausalWorkload) -> NDArray[np.float64]:
     """Return means on [-1, 1] in the outcome's units."""
     outcome: Any = workload.schema.outcome
     if not workload.binary:

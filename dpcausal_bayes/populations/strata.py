@@ -43,9 +43,9 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         :math:`e_s`, in [0, 1].
     mean : array_like, shape (2, L)
         :math:`\mu_{as}`, control first, in the outcome's own unit, between its bounds or values.
-    dispersion : float
-        r of a bounded outcome, in (0, 1): towards 0 the outcomes of a cell are alike, towards 1
-        they sit at the bounds. A binary outcome has none.
+    dispersion : float, or two of them
+        r of a bounded outcome, in (0, 1), of both arms or by arm: towards 0 the outcomes of a cell
+        are alike, towards 1 they sit at the bounds. A binary outcome has none.
 
     Raises
     ------
@@ -70,7 +70,7 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     share: np.ndarray
     propensity: np.ndarray
     mean: np.ndarray
-    dispersion: float = 0.2
+    dispersion: float | tuple[float, float] = 0.2
 
     def __post_init__(self) -> None:
         for covariate in self.schema.covariates:
@@ -97,7 +97,8 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ValueError(f"StratifiedPopulation.share sums to {share.sum():.6g}: it must be 1")
         self._array("propensity", (strata,), 0.0, 1.0)
         self._array("mean", (2, strata), low, high, inside=not self.workload.binary)
-        if not 0 < self.dispersion < 1:
+        each = np.asarray(self.dispersion, dtype=float)
+        if each.shape not in ((), (2,)) or not np.all((each > 0) & (each < 1)):
             raise ValueError(
                 f"StratifiedPopulation.dispersion is {self.dispersion}: it must lie strictly "
                 "between 0 and 1"
@@ -163,7 +164,7 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         rng = np.random.default_rng(seed)
         stratum = rng.choice(len(self.share), self.n, p=self.share / self.share.sum())
         arm = (rng.random(self.n) < self.propensity[stratum]).astype(np.int8)
-        y0, y1 = (self._outcomes(self.mean[a][stratum], rng) for a in (0, 1))
+        y0, y1 = (self._outcomes(a, self.mean[a][stratum], rng) for a in (0, 1))
         columns: dict[str, Any] = {
             self.schema.arm.column: np.array(self.schema.arm.levels)[arm],
             self.schema.outcome.column: np.where(arm == 1, y1, y0),
@@ -175,8 +176,10 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             columns[covariate.column] = np.array(covariate.levels)[code]
         return pd.DataFrame({**columns, "y0": y0, "y1": y1})
 
-    def _outcomes(self, mean: NDArray[np.float64], rng: np.random.Generator) -> NDArray[Any]:
-        """Draw an outcome for each mean."""
+    def _outcomes(
+        self, arm: int, mean: NDArray[np.float64], rng: np.random.Generator
+    ) -> NDArray[Any]:
+        """Draw an outcome under an arm for each mean."""
         low, high = _range(self.schema)
         place = (mean - low) / (high - low)
         if self.workload.binary:
@@ -184,7 +187,7 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             levels = np.array(outcome.levels)
             yes = (rng.random(len(mean)) < place).astype(np.int8)
             return np.asarray(levels[np.argsort(outcome.values)[yes]])
-        size = 1 / self.dispersion - 1
+        size = 1 / np.broadcast_to(self.dispersion, 2)[arm] - 1
         return low + (high - low) * rng.beta(size * place, size * (1 - place))
 
     def truth(self, estimand: Contrast) -> xr.DataArray:

@@ -1,0 +1,162 @@
+"""Designs of a calibration study: what is public, so that populations and releases can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+from numpy.typing import NDArray
+from pytensor.compile.mode import Mode
+
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.models.cluster_labels import cluster_labels
+from dpcausal_bayes.models.stratified_moments import stratified_moments
+from dpcausal_bayes.moment_potential import in_units
+from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.populations.labels import Population
+from dpcausal_bayes.populations.strata import StratifiedPopulation
+from dpcausal_bayes.releases import LabelRelease
+from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.simulate import simulate_moments, simulate_release
+from dpcausal_bayes.workloads import CausalWorkload
+
+__all__ = ["LabelDesign", "MomentDesign"]
+
+_INTERPRETED = Mode(linker="py", optimizer="fast_compile")
+
+
+@dataclass(frozen=True)
+class LabelDesign:
+    """A trial whose labels are released: its public facts and the mechanism.
+
+    Parameters
+    ----------
+    schema : Schema
+    mechanism : ClusterDP
+    cell_size : array_like of int, shape (C, 2)
+        Units of each cluster and arm.
+    factory : callable
+        From a release to its model.
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.populations import binary_population
+    >>> trial = binary_population(clusters=3, units_per_cluster=100)
+    >>> mechanism = ClusterDP.calibrated(trial.schema, epsilon=1.0)
+    >>> design = LabelDesign(trial.schema, mechanism, trial.cell_size)
+    >>> [round(float(p.effects.mean()), 3) for p in design.populations(2, seed=1)]
+    [-0.02, 0.185]
+    """
+
+    schema: Schema
+    mechanism: ClusterDP
+    cell_size: Any
+    factory: Callable[[LabelRelease], pm.Model] = cluster_labels
+
+    def populations(self, count: int, *, seed: int) -> list[Population]:
+        """Draw populations from the model's prior."""
+        sizes = np.asarray(self.cell_size)
+        shape = (*sizes.shape, self.schema.n_levels)
+        even = Population(schema=self.schema, shares=np.full(shape, 1 / shape[-1]), cell_size=sizes)
+        model = self.factory(self.release(even.draw(0), seed=0))
+        shares = _prior_draws(model, ["share"], count, seed)[0]
+        return [
+            Population(schema=self.schema, shares=one / one.sum(-1, keepdims=True), cell_size=sizes)
+            for one in shares
+        ]
+
+    def release(self, table: pd.DataFrame, *, seed: int | np.random.Generator) -> LabelRelease:
+        """Release a simulated table."""
+        return simulate_release(table, self.schema, self.mechanism, seed=seed)
+
+
+@dataclass(frozen=True)
+class MomentDesign:
+    """A study whose moments are released: its workload, the mechanism and the number of records.
+
+    Parameters
+    ----------
+    workload : CausalWorkload
+    mechanism : GaussianMechanism
+    n : int
+    factory : callable
+        From a release to its model.
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.populations import stratified_population
+    >>> study = stratified_population()
+    >>> workload = CausalWorkload(study.schema, strata=["a", "b"])
+    >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-6)
+    >>> design = MomentDesign(workload, mechanism, n=1000)
+    >>> [population.n for population in design.populations(2, seed=1)]
+    [1000, 1000]
+    """
+
+    workload: CausalWorkload
+    mechanism: GaussianMechanism
+    n: int
+    factory: Callable[[MomentRelease], pm.Model] = stratified_moments
+
+    def populations(self, count: int, *, seed: int) -> list[StratifiedPopulation]:
+        """Draw populations from the model's prior.
+
+        Raises
+        ------
+        ValueError
+            A workload whose first group is not all of the schema's covariates in their order.
+        """
+        known = tuple(covariate.column for covariate in self.workload.schema.covariates)
+        if self.workload.groups[0] != known:
+            raise ValueError(
+                f"workload has {self.workload.groups[0]} as its first group: populations are drawn "
+                f"over all covariates of the schema, {known}; name these, or drop the others"
+            )
+        schema, n_strata = self.workload.schema, self.workload.n_strata()
+        even = StratifiedPopulation(
+            schema=schema,
+            n=self.n,
+            share=np.full(n_strata, 1 / n_strata),
+            propensity=np.full(n_strata, 0.5),
+            mean=np.full((2, n_strata), in_units(np.zeros(()), self.workload)),
+        )
+        model = self.factory(self.release(even.draw(0), seed=0))
+        names = ["share", "mean"] + ([] if self.workload.binary else ["dispersion"])
+        share, mean, *dispersion = _prior_draws(model, names, count, seed)
+        populations = []
+        for j in range(count):
+            strata = share[j].sum(0)
+            spread = {} if not dispersion else {"dispersion": tuple(dispersion[0][j])}
+            populations.append(
+                StratifiedPopulation(
+                    schema=schema,
+                    n=self.n,
+                    share=strata / strata.sum(),
+                    propensity=share[j][1] / strata,
+                    mean=in_units(mean[j], self.workload),
+                    **spread,
+                )
+            )
+        return populations
+
+    def release(self, table: pd.DataFrame, *, seed: int | np.random.Generator) -> MomentRelease:
+        """Release a simulated table."""
+        return simulate_moments(table, self.workload, self.mechanism, seed=seed)
+
+
+def _prior_draws(
+    model: pm.Model, names: list[str], count: int, seed: int
+) -> list[NDArray[np.float64]]:
+    """Draw named quantities from a model's prior, together: one array a name."""
+    drawn = pm.draw(
+        [model[name] for name in names], draws=count, random_seed=seed, mode=_INTERPRETED
+    )
+    return [
+        np.asarray(one).reshape(count, *np.shape(one)[-model[n].ndim :])
+        for one, n in zip(drawn, names, strict=True)
+    ]
