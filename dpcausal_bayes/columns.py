@@ -143,10 +143,11 @@ class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
 
 
 class Bounded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    r"""The sensitive outcome: a number, clipped to public bounds.
+    r"""A number, clipped to public bounds: the sensitive outcome, or a covariate.
 
-    The effect that is estimated is that of the clipped outcome. Values beyond a bound count as the
-    bound; how many there are is confidential, and is said nowhere.
+    The effect that is estimated is that of the clipped outcome, adjusted for the clipped covariate.
+    Values beyond a bound count as the bound; how many there are is confidential, and is said
+    nowhere.
 
     Parameters
     ----------

@@ -23,9 +23,20 @@ Raising the sensitivity by a share c moves epsilon by at least 0.79 c r and delt
 :math:`0.1\, c\, r \delta` (for delta up to 1/2), so :math:`c = 8 \times 10^{-6}` covers this as
 long as m r is below 5,000.
 
+Of a `GramWorkload` m can be large. But a query is one record at most, so
+:math:`\sigma \ge L \Delta / r` with :math:`\Delta` the sensitivity, :math:`\eta \le
+24 r^2/(L \Delta)^2`, and :math:`m \le 64 \Delta^2`: for a vector that reaches
+:math:`\Delta^2 \ge 2|Q|^2` the squares of products with -1 and +1 are one, and those of numeric
+columns sum to no less than 1/64 of their number, as :math:`R^2 \ge d/8`. So :math:`3 m \eta \le
+72 \cdot 64\, r^2 / L^2`, for which :math:`c = 5 \times 10^{-7}` is enough.
+
 **Rounding.** Outcomes are rounded to the lattice before anything else, which keeps them within
 their bounds. Each square is then rounded by half a unit at most, which adds at most
-:math:`\sqrt2/L < 1.4 \times 10^{-6}` of the sensitivity.
+:math:`\sqrt2/L < 1.4 \times 10^{-6}` of the sensitivity. Numeric covariates are rounded likewise,
+and towards zero where they are shrunk onto a ball, so that they stay in it. The (d + 1)(d + 2)/2
+products of numeric columns, each rounded by half a unit, add
+:math:`\sqrt{(d + 1)(d + 2)/2}\,/ (L (2 + R^2)) < 5.7 / L < 5.4 \times 10^{-6}` of the
+sensitivity, which is at least :math:`2 + R^2`.
 
 ``MARGIN``, the sum of both, raises the sensitivity in every statement of loss and in every
 calibration: one part in 100,000.
@@ -40,8 +51,8 @@ from msgspec.structs import force_setattr
 
 from dpcausal_bayes.accounting import REPLACE_ONE_RECORD, PrivacyLoss, epsilon_from_rho
 from dpcausal_bayes.gaussian_accounting import gaussian_epsilon, gaussian_scale_for
+from dpcausal_bayes.gram_workloads import Workload
 from dpcausal_bayes.laws import LARGEST_SCALE, number
-from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["LATTICE", "MARGIN", "GaussianMechanism"]
 
@@ -53,7 +64,7 @@ LARGEST_RATIO = 12.0  # of sensitivity to scale, for which the analytic epsilon 
 class GaussianMechanism(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, kw_only=True
 ):
-    r"""Gaussian noise on every query of a `CausalWorkload`, at one price for all of them.
+    r"""Gaussian noise on every query of a workload, at one price for all of them.
 
     The noise of query j has standard deviation ``scale`` / weight_j, in records.
 
@@ -81,6 +92,7 @@ class GaussianMechanism(
     >>> from dpcausal_bayes.columns import Arm, Bounded
     >>> from dpcausal_bayes.schema import Schema
     >>> schema = Schema(arm=Arm("treat", control=0, treated=1), outcome=Bounded("y", 0, 10))
+    >>> from dpcausal_bayes.workloads import CausalWorkload
     >>> mechanism = GaussianMechanism.calibrated(CausalWorkload(schema), epsilon=1.0, delta=1e-5)
     >>> print(mechanism.loss())
     (1, 1e-05)-DP, 0.0359257-zCDP; neighbours: replace one record
@@ -99,14 +111,12 @@ class GaussianMechanism(
         force_setattr(self, "delta", _delta(self.delta, "GaussianMechanism.delta"))
 
     @classmethod
-    def calibrated(
-        cls, workload: CausalWorkload, *, epsilon: float, delta: float
-    ) -> GaussianMechanism:
+    def calibrated(cls, workload: Workload, *, epsilon: float, delta: float) -> GaussianMechanism:
         """Choose the least noise that is (epsilon, delta)-DP, by the analytic formula.
 
         Parameters
         ----------
-        workload : CausalWorkload
+        workload : CausalWorkload or GramWorkload
         epsilon : float
             Positive.
         delta : float
@@ -131,9 +141,7 @@ class GaussianMechanism(
         return cls._for(workload, unit, delta)
 
     @classmethod
-    def classical(
-        cls, workload: CausalWorkload, *, epsilon: float, delta: float
-    ) -> GaussianMechanism:
+    def classical(cls, workload: Workload, *, epsilon: float, delta: float) -> GaussianMechanism:
         r"""Choose the noise by the textbook formula, to reproduce older work.
 
         The scale is :math:`\sqrt{2 \log(1.25/\delta)}/\varepsilon` sensitivities: more than is
@@ -141,7 +149,7 @@ class GaussianMechanism(
 
         Parameters
         ----------
-        workload : CausalWorkload
+        workload : CausalWorkload or GramWorkload
         epsilon : float
             In (0, 1].
         delta : float
@@ -165,12 +173,12 @@ class GaussianMechanism(
         return cls._for(workload, math.sqrt(2 * math.log(1.25 / delta)) / epsilon, delta)
 
     @classmethod
-    def _for(cls, workload: CausalWorkload, unit: float, delta: float) -> GaussianMechanism:
+    def _for(cls, workload: Workload, unit: float, delta: float) -> GaussianMechanism:
         """Return the mechanism whose noise is ``unit`` sensitivities, the margin included."""
-        if not isinstance(workload, CausalWorkload):
+        if not isinstance(workload, Workload):
             raise TypeError(
-                f"workload is a {type(workload).__name__}: give a CausalWorkload, which knows how "
-                "far one record can move its queries"
+                f"workload is a {type(workload).__name__}: give a CausalWorkload or a "
+                "GramWorkload, which know how far one record can move their queries"
             )
         sensitivity = workload.sensitivity
         scale = unit * (sensitivity * (1 + MARGIN))
@@ -178,12 +186,12 @@ class GaussianMechanism(
         mechanism.check(workload)
         return mechanism
 
-    def check(self, workload: CausalWorkload) -> None:
+    def check(self, workload: Workload) -> None:
         """Raise unless the mechanism fits a workload.
 
         Parameters
         ----------
-        workload : CausalWorkload
+        workload : CausalWorkload or GramWorkload
 
         Raises
         ------

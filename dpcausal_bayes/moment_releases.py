@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.accounting import REPLACE_ONE_RECORD, PrivacyLoss
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.gram_workloads import GramWorkload, Workload
 from dpcausal_bayes.release_checks import (
     check_adjacency,
     check_kinds,
@@ -44,13 +45,14 @@ class MomentRelease(
     eq=False,
     dict=True,
 ):
-    r"""Noisy masses and outcome sums of a causal workload, with everything needed to model them.
+    r"""Noisy moments of a workload, with everything needed to model them.
 
-    Q queries, of which each group has 2 arms x L strata x 2 parts; see `CausalWorkload`.
+    Q queries; of a `CausalWorkload` each group has 2 arms x L strata x 2 parts, see `cells`; of a
+    `GramWorkload` they are entries of two matrices, see `gram`.
 
     Parameters
     ----------
-    workload : CausalWorkload
+    workload : CausalWorkload or GramWorkload
         The public facts and what was asked.
     mechanism : GaussianMechanism
         With the noise's scale.
@@ -90,7 +92,7 @@ class MomentRelease(
     (1000, (2, 1, 2), (2,))
     """
 
-    workload: CausalWorkload
+    workload: Workload
     mechanism: GaussianMechanism
     values: np.ndarray
     lattice: int
@@ -145,9 +147,8 @@ class MomentRelease(
 
     def __repr__(self) -> str:
         stamp = ", NON-PRIVATE" if self.non_private else ""
-        strata = ", ".join(str(self.workload.n_strata(g)) for g in self._groups)
         return (
-            f"MomentRelease(n={self.n}, strata={strata}, queries={len(self.values)}, "
+            f"MomentRelease(n={self.n}, {self._shape}, queries={len(self.values)}, "
             f"loss: {self.loss}, noise from the {self.noise_source}{stamp})"
         )
 
@@ -168,12 +169,24 @@ class MomentRelease(
 
     def cells(self, group: int = 0) -> NDArray[np.float64]:
         """Return a group's noisy queries, in records, shape (2, L, 2): arm, stratum, part."""
-        return self.workload.split(self.noisy)[0][group]
+        return self._causal.split(self.noisy)[0][group]
 
     @property
     def squares(self) -> NDArray[np.float64] | None:
         """Noisy sums of y^2 - 1/2 by arm, in records, or ``None`` for two outcome levels."""
-        return self.workload.split(self.noisy)[1]
+        return self._causal.split(self.noisy)[1]
+
+    def gram(self) -> NDArray[np.float64]:
+        """Return the noisy sums of products of (1, phi, y), in records: (2, 1 + p, 1 + p).
+
+        Of a `GramWorkload`. Symmetric, and with enough noise not positive definite.
+        """
+        if not isinstance(self.workload, GramWorkload):
+            raise TypeError(
+                "this release has no second-order moments: its workload is a CausalWorkload; use "
+                "cells() and squares"
+            )
+        return self.workload.gram(self.noisy)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -198,12 +211,26 @@ class MomentRelease(
         write_file(path, FORMAT, FORMAT_VERSION, self)
 
     @property
-    def _groups(self) -> range:
-        return range(len(self.workload.groups))
+    def _causal(self) -> CausalWorkload:
+        if not isinstance(self.workload, CausalWorkload):
+            raise TypeError(
+                "this release has no strata: its workload is a GramWorkload; use gram()"
+            )
+        return self.workload
+
+    @property
+    def _shape(self) -> str:
+        """What was asked, in short: strata, or columns and the ball's radius."""
+        workload = self.workload
+        if isinstance(workload, CausalWorkload):
+            strata = (str(workload.n_strata(g)) for g in range(len(workload.groups)))
+            return f"strata={', '.join(strata)}"
+        ball = "" if workload.radius is None else f", radius={workload.radius:.4g}"
+        return f"columns={len(workload.columns)}{ball}"
 
 
-_FIELD_KINDS: dict[str, type[Any]] = {
-    "workload": CausalWorkload,
+_FIELD_KINDS: dict[str, Any] = {
+    "workload": Workload,
     "mechanism": GaussianMechanism,
     "lattice": int,
     "n": int,

@@ -3,18 +3,25 @@ r"""Moments of a table in whole numbers, and the noise that makes a release of t
 All sums are of integers in units of 1/L of a record, L = ``LATTICE``, so that no engine, order or
 chunk changes a digit: a record counts L in its cells; its outcome is
 :math:`\lfloor L\,\mathrm{clip}((y - \text{centre})/\text{half}, -1, 1) + 1/2 \rfloor`; and its
-square, with that integer i, :math:`\lfloor i^2/L + 1/2 \rfloor - L/2`.
+square, with that integer i, :math:`\lfloor i^2/L + 1/2 \rfloor - L/2`. Columns of a second-order
+workload are such integers too, -L or L where they have two values, and a product of two is
+:math:`\lfloor i j/L + 1/2 \rfloor`. Numeric covariates are scaled as the outcome is; then a row
+with :math:`\sqrt{\sum_j i_j^2} > R L` has each i multiplied by R L over that root, and rounded
+towards zero.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from dpcausal_bayes.column_checks import kind_of
-from dpcausal_bayes.columns import Binned, Categories, Levels, Scalar
+from dpcausal_bayes.columns import Binned, Bounded, Categories, Levels, Scalar
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.gram_workloads import GramWorkload, Workload
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.privatise import NoiseSource
@@ -24,14 +31,14 @@ from dpcausal_bayes.workloads import CausalWorkload
 __all__ = ["LATTICE", "make_moment_release", "table_moments"]
 
 
-def table_moments(table: pd.DataFrame, workload: CausalWorkload) -> NDArray[np.int64]:
+def table_moments(table: pd.DataFrame, workload: Workload) -> NDArray[np.int64]:
     """Return the exact answers to a workload, for a simulated table: confidential numbers.
 
     Parameters
     ----------
     table : pandas.DataFrame, n rows
         With the arm, the outcome and the workload's covariates.
-    workload : CausalWorkload
+    workload : CausalWorkload or GramWorkload
 
     Returns
     -------
@@ -54,11 +61,15 @@ def table_moments(table: pd.DataFrame, workload: CausalWorkload) -> NDArray[np.i
     """
     if not isinstance(table, pd.DataFrame):
         raise TypeError(f"table is a {type(table).__name__}: it must be a pandas DataFrame")
-    _check_kind(workload, CausalWorkload, "workload")
+    _check_kind(workload, Workload, "workload")
     if len(table) == 0:
         raise ValueError("table has no rows: there is nothing to release")
     schema = workload.schema
     arm = _places(_column(table, schema.arm.column), schema.arm.levels, None, "Arm")
+    if isinstance(workload, GramWorkload):
+        columns = _gram_columns(table, workload)
+        products = [np.floor(columns[i] * columns[j] / LATTICE + 0.5) for i, j in workload.pairs]
+        return np.stack([_sums(arm, product, 2) for product in products], axis=1).ravel()
     parts = _parts(table, schema)
     sums = []
     for group in range(len(workload.groups)):
@@ -73,7 +84,7 @@ def table_moments(table: pd.DataFrame, workload: CausalWorkload) -> NDArray[np.i
 
 
 def make_moment_release(
-    workload: CausalWorkload,
+    workload: Workload,
     mechanism: GaussianMechanism,
     exact: NDArray[np.int64],
     n: int,
@@ -85,7 +96,7 @@ def make_moment_release(
 
     Parameters
     ----------
-    workload : CausalWorkload
+    workload : CausalWorkload or GramWorkload
     mechanism : GaussianMechanism
         Calibrated for this workload.
     exact : ndarray of int64, shape (Q,)
@@ -109,7 +120,7 @@ def make_moment_release(
     """
     from dpcausal_bayes import __version__  # not at the top: the package imports this module
 
-    _check_kind(workload, CausalWorkload, "workload")
+    _check_kind(workload, Workload, "workload")
     _check_kind(mechanism, GaussianMechanism, "mechanism")
     mechanism.check(workload)
     weights = workload.weights
@@ -135,9 +146,10 @@ def make_moment_release(
     )
 
 
-def _check_kind(value: object, kind: type, name: str) -> None:
+def _check_kind(value: object, kind: Any, name: str) -> None:
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is a {kind_of(value)}: moments need a {kind.__name__}")
+        wanted = " or a ".join(one.__name__ for one in getattr(kind, "__args__", (kind,)))
+        raise TypeError(f"{name} is a {kind_of(value)}: moments need a {wanted}")
 
 
 def _sums(place: NDArray[np.int64], part: NDArray[np.float64], size: int) -> NDArray[np.int64]:
@@ -153,29 +165,68 @@ def _parts(table: pd.DataFrame, schema: Schema) -> tuple[NDArray[np.float64], ND
         high = _places(column, outcome.levels, None, "Levels")
         counted = np.eye(2)[high] * LATTICE
         return counted[:, 0], counted[:, 1]
-    y = _numbers(column, "Bounded")
-    if not np.all(np.isfinite(y)):
+    steps = _steps(column, outcome)
+    return np.full(len(steps), float(LATTICE)), steps
+
+
+def _steps(column: pd.Series, bounded: Bounded) -> NDArray[np.float64]:
+    """Return a numeric column clipped, scaled to [-1, 1], in lattice units."""
+    value = _numbers(column, "Bounded")
+    if not np.all(np.isfinite(value)):
         raise ValueError(
-            f"column {outcome.column!r} has outcomes that are missing or not finite: leave such "
+            f"column {bounded.column!r} has values that are missing or not finite: leave such "
             "rows out, by a decision of your own"
         )
     # clipped before it is divided, so that nothing overflows
-    scaled = np.clip(y - outcome.centre, -outcome.half, outcome.half) / outcome.half
+    scaled = np.clip(value - bounded.centre, -bounded.half, bounded.half) / bounded.half
     steps: NDArray[np.float64] = np.floor(LATTICE * scaled + 0.5)
-    return np.full(len(y), float(LATTICE)), steps
+    return steps
+
+
+def _gram_columns(table: pd.DataFrame, workload: GramWorkload) -> list[NDArray[np.float64]]:
+    """Return the columns (1, phi, y) of every record, in lattice units."""
+    columns = []
+    for field in workload.fields:
+        if isinstance(field, Bounded):
+            columns.append(_steps(_column(table, field.column), field))
+        else:
+            place = _place(table, field)
+            columns += [_signs(place == level) for level in range(1, len(field.labels))]
+    if workload.shrinks:
+        assert workload.radius is not None
+        numeric = [j for j, feature in enumerate(workload.features) if feature.level is None]
+        reach = workload.radius * LATTICE
+        length = np.sqrt(sum(columns[j] ** 2 for j in numeric))
+        for j in numeric:
+            # inside the ball the ratio is 1, and nothing changes
+            shrunk = np.floor(np.abs(columns[j]) * (reach / np.maximum(length, reach)))
+            columns[j] = np.sign(columns[j]) * shrunk
+    outcome = workload.schema.outcome
+    column = _column(table, outcome.column)
+    if isinstance(outcome, Levels):
+        y = _signs(_places(column, outcome.levels, None, "Levels") == 1)
+    else:
+        y = _steps(column, outcome)
+    return [np.full(len(y), float(LATTICE)), *columns, y]
+
+
+def _signs(inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    return np.where(inside, float(LATTICE), -float(LATTICE))
 
 
 def _strata(table: pd.DataFrame, workload: CausalWorkload, group: int) -> NDArray[np.int64]:
     """Return each record's stratum in a group: the last covariate runs fastest."""
     stratum = np.zeros(len(table), dtype=np.int64)
     for covariate in workload.covariates(group):
-        column = _column(table, covariate.column)
-        if isinstance(covariate, Categories):
-            place = _places(column, covariate.levels, covariate.other, "Categories")
-        else:
-            place = _bins(column, covariate)
-        stratum = stratum * len(covariate.labels) + place
+        stratum = stratum * len(covariate.labels) + _place(table, covariate)
     return stratum
+
+
+def _place(table: pd.DataFrame, covariate: Categories | Binned) -> NDArray[np.int64]:
+    column = _column(table, covariate.column)
+    if isinstance(covariate, Categories):
+        return _places(column, covariate.levels, covariate.other, "Categories")
+    return _bins(column, covariate)
 
 
 def _bins(column: pd.Series, binned: Binned) -> NDArray[np.int64]:

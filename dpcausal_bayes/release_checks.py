@@ -17,12 +17,13 @@ def fail(field: str, got: str, wanted: str) -> NoReturn:
     raise ReleaseError(f"{field} {got}: it must be {wanted}")
 
 
-def check_kinds(release: Any, kinds: dict[str, type]) -> None:
+def check_kinds(release: Any, kinds: dict[str, Any]) -> None:
     """Raise unless each field is of its kind."""
     for field, kind in kinds.items():
         value = getattr(release, field)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            _fail_in(release, field, f"is a {type(value).__name__}", f"a {kind.__name__}")
+            wanted = " or a ".join(one.__name__ for one in getattr(kind, "__args__", (kind,)))
+            _fail_in(release, field, f"is a {type(value).__name__}", f"a {wanted}")
 
 
 def check_adjacency(release: Any, wanted: str) -> None:

@@ -26,9 +26,10 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
         Sensitive outcome and its public levels or bounds.
     cluster : Categories, optional
         Public clusters. Without them there is one cluster, called ``"all"``.
-    covariates : sequence of Categories or Binned
-        Columns that a causal workload may stratify by, as sensitive as the outcome there. A label
-        release neither reads nor stores their values.
+    covariates : sequence of Categories, Binned or Bounded
+        Columns that a workload may use, as sensitive as the outcome there: levels and bins to
+        stratify by, and all three kinds to adjust for by second moments. A label release neither
+        reads nor stores their values.
 
     Raises
     ------
@@ -48,7 +49,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
     arm: Arm
     outcome: Levels | Bounded
     cluster: Categories | None = None
-    covariates: tuple[Categories | Binned, ...] = ()
+    covariates: tuple[Categories | Binned | Bounded, ...] = ()
 
     def __post_init__(self) -> None:
         _check_field(self.arm, Arm, "arm", "Arm('column', control=0, treated=1)")
@@ -74,9 +75,10 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, 
         for i, covariate in enumerate(covariates):
             _check_field(
                 covariate,
-                Categories | Binned,
+                Categories | Binned | Bounded,
                 f"covariates[{i}]",
-                "Categories('column', [0, 1]) or Binned('column', [0, 10, 20])",
+                "Categories('column', [0, 1]), Binned('column', [0, 10, 20]) or "
+                "Bounded('column', 0, 20)",
             )
         force_setattr(self, "covariates", tuple(covariates))
         columns = self.columns

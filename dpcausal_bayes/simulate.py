@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Scalar
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.gram_workloads import Workload
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moment_releases import MomentRelease
@@ -15,7 +16,6 @@ from dpcausal_bayes.moments import make_moment_release, table_moments
 from dpcausal_bayes.privatise import make_release
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["SeededNoise", "simulate_moments", "simulate_release"]
 
@@ -121,7 +121,7 @@ def simulate_release(
 
 def simulate_moments(
     table: pd.DataFrame,
-    workload: CausalWorkload,
+    workload: Workload,
     mechanism: GaussianMechanism,
     *,
     seed: int | np.random.Generator,
@@ -132,7 +132,7 @@ def simulate_moments(
     ----------
     table : pandas.DataFrame, n rows
         With the arm, the outcome and the workload's covariates.
-    workload : CausalWorkload
+    workload : CausalWorkload or GramWorkload
     mechanism : GaussianMechanism
         Calibrated for this workload.
     seed : int or numpy.random.Generator
@@ -151,6 +151,7 @@ def simulate_moments(
     Examples
     --------
     >>> from dpcausal_bayes.columns import Arm, Bounded
+    >>> from dpcausal_bayes.workloads import CausalWorkload
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 10))
     >>> workload = CausalWorkload(schema)
     >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-5)

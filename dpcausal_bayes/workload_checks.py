@@ -14,33 +14,33 @@ __all__ = ["check_outcome", "group_weights_of", "groups_of", "names_of", "weight
 _LARGEST_WEIGHT = 1e6
 
 
-def check_outcome(outcome: Levels | Bounded) -> None:
+def check_outcome(outcome: Levels | Bounded, owner: str = "CausalWorkload") -> None:
     """Raise unless the outcome is a bounded number, or has two levels with values."""
     if isinstance(outcome, Bounded):
         return
     if len(outcome.levels) != 2:
         raise ValueError(
-            f"CausalWorkload.schema has an outcome of {len(outcome.levels)} levels: declare two "
+            f"{owner}.schema has an outcome of {len(outcome.levels)} levels: declare two "
             f"levels, or a number with public bounds, as in Bounded({outcome.column!r}, 0, 100)"
         )
     if outcome.values is None:
         raise ValueError(
-            "CausalWorkload.schema has an outcome without values, so an effect has no unit: "
+            f"{owner}.schema has an outcome without values, so an effect has no unit: "
             f"write Levels({outcome.column!r}, {list(outcome.levels)!r}, values=[0, 1])"
         )
 
 
-def names_of(value: Any, field: str) -> tuple[str, ...]:
+def names_of(value: Any, field: str, owner: str = "CausalWorkload") -> tuple[str, ...]:
     """Return the names of a group's covariates, or raise."""
     if isinstance(value, str) or not isinstance(value, list | tuple):
         raise TypeError(
-            f"CausalWorkload.{field} is a {kind_of(value)}: name covariates in a list, such as "
+            f"{owner}.{field} is a {kind_of(value)}: name covariates in a list, such as "
             "['age', 'sex']"
         )
     for i, name in enumerate(value):
         if not isinstance(name, str):
             raise TypeError(
-                f"CausalWorkload.{field}[{i}] is a {kind_of(name)}: give a covariate's name as text"
+                f"{owner}.{field}[{i}] is a {kind_of(name)}: give a covariate's name as text"
             )
     return tuple(value)
 
@@ -70,6 +70,11 @@ def groups_of(value: Any, schema: Schema) -> tuple[tuple[str, ...], ...]:
                 raise ValueError(
                     f"CausalWorkload.groups[{g}] names {name!r}, which is no covariate of the "
                     f"schema ({known}): declare it in Schema.covariates"
+                )
+            if isinstance(schema.covariates[known.index(name)], Bounded):
+                raise TypeError(
+                    f"CausalWorkload.groups[{g}] names {name!r}, a number without levels: declare "
+                    f"it as Binned({name!r}, [...]) to make strata of it, or use a GramWorkload"
                 )
             if group.count(name) > 1:
                 raise ValueError(f"CausalWorkload.groups[{g}] names {name!r} twice: once will do")

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 from numpy.typing import ArrayLike, NDArray
 
 from dpcausal_bayes.column_checks import kind_of
-from dpcausal_bayes.columns import Binned, Categories, Levels
+from dpcausal_bayes.columns import Binned, Bounded, Categories, Levels
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.sensitivity import bounded_sensitivity
 from dpcausal_bayes.workload_checks import (
@@ -162,7 +162,7 @@ class CausalWorkload(
 
     def covariates(self, group: int = 0) -> tuple[Categories | Binned, ...]:
         """Return a group's covariates, in the order named."""
-        known = {covariate.column: covariate for covariate in self.schema.covariates}
+        known = {c.column: c for c in self.schema.covariates if not isinstance(c, Bounded)}
         return tuple(known[name] for name in self.groups[group])
 
     def n_strata(self, group: int = 0) -> int:

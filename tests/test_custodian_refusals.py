@@ -172,13 +172,13 @@ def test_two_columns_of_one_name():
 
 def test_a_table_that_changes_while_it_is_read(monkeypatch):
     monkeypatch.setattr(aggregates, "MOST_KEYS", 1)
-    answer = aggregates._answer
+    answer = aggregates.answer_of
 
     def lose_one(query):
         found = answer(query)
         return {**found, "count": found["count"] - (found["key"] == found["key"].max())}
 
-    monkeypatch.setattr(aggregates, "_answer", lose_one)
+    monkeypatch.setattr(aggregates, "answer_of", lose_one)
     assert "different rows when it was read again" in refused(PANDAS, WORKLOADS["groups"])
 
 

@@ -32,7 +32,7 @@ from dpcausal_bayes.custodian.frames import check_columns
 from dpcausal_bayes.gaussian_mechanism import LATTICE
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["exact_moments"]
+__all__ = ["answer_of", "exact_moments", "lazy_frames", "refuse"]
 
 CHUNK = 2**20  # rows at a time of a pandas or pyarrow table, whose queries run at once
 MOST_KEYS = 2**16  # groups share a pass over the table while their keys together are not more
@@ -83,8 +83,11 @@ def exact_moments(table: Any, workload: CausalWorkload) -> tuple[Integers, int]:
     """
     passes = _passes(workload)
     totals = _Totals(workload)
-    for frame in _frames(table, workload):
-        totals.add(passes, _answer(_query(frame, workload, passes)))
+    schema = workload.schema
+    named = set(itertools.chain(*workload.groups))
+    needed = [schema.arm, schema.outcome, *(c for c in schema.covariates if c.column in named)]
+    for frame in lazy_frames(table, needed):
+        totals.add(passes, answer_of(_query(frame, workload, passes)))
     if totals.n == 0:
         raise ValueError("table has no rows: there is nothing to release")
     return totals.vector(), totals.n
@@ -129,8 +132,20 @@ def _passes(workload: CausalWorkload) -> list[_Pass]:
     return passes
 
 
-def _frames(table: Any, workload: CausalWorkload) -> Iterator[nw.LazyFrame[Any]]:
-    """Check the table's columns, then give it lazily: whole, or in chunks if it runs at once."""
+def lazy_frames(
+    table: Any, needed: Sequence[Column], chunk: int | None = None
+) -> Iterator[nw.LazyFrame[Any]]:
+    """Check the table's columns, then give it lazily: whole, or in chunks if it runs at once.
+
+    Parameters
+    ----------
+    table : pandas, polars, pyarrow, DuckDB, Dask or Spark table
+    needed : sequence of Arm, Levels, Bounded, Categories or Binned
+        Whose columns are read.
+    chunk : int, optional
+        Rows at a time.
+    """
+    chunk = CHUNK if chunk is None else chunk
     try:
         frame = nw.from_native(table)
     except TypeError:
@@ -140,9 +155,6 @@ def _frames(table: Any, workload: CausalWorkload) -> Iterator[nw.LazyFrame[Any]]
         ) from None
     except nw.exceptions.DuplicateError:
         raise ValueError(_TWINS) from None
-    schema = workload.schema
-    named = set(itertools.chain(*workload.groups))
-    needed = [schema.arm, schema.outcome, *(c for c in schema.covariates if c.column in named)]
     columns = frame.columns
     engine = frame.implementation
     # SQL takes "y" and "Y" for one name, and would give the first of them
@@ -154,8 +166,8 @@ def _frames(table: Any, workload: CausalWorkload) -> Iterator[nw.LazyFrame[Any]]
     if isinstance(frame, nw.LazyFrame) or frame.implementation.is_polars():
         yield frame.lazy()
         return
-    for first in range(0, len(frame), CHUNK):
-        yield _plain(frame[first : first + CHUNK]).lazy()
+    for first in range(0, len(frame), chunk):
+        yield _plain(frame[first : first + chunk]).lazy()
 
 
 def _plain(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
@@ -212,7 +224,8 @@ def _square(steps: nw.Expr) -> nw.Expr:
     return ((value * value / float(LATTICE) + 0.5).floor() - LATTICE / 2).cast(nw.Int64)
 
 
-def _answer(query: nw.LazyFrame[Any]) -> dict[str, Integers]:
+def answer_of(query: nw.LazyFrame[Any]) -> dict[str, Integers]:
+    """Run a query; its columns must be 64-bit integers."""
     if query.implementation.is_polars():
         frame = query.collect(engine="streaming")
     elif query.implementation.is_pyarrow():
@@ -252,7 +265,7 @@ class _Totals:
             sizes = [radix(field) for field in each.fields]
             digits = list(np.unravel_index(rows.pop("key") - first, sizes, order="F"))
             for field, digit in zip(each.fields, digits, strict=True):
-                _refuse(field, digit)
+                refuse(field, digit)
             places = [digit - DECLARED for digit in digits]
             for group in each.groups:
                 self._add_group(each, group, places, rows)
@@ -292,7 +305,7 @@ _REMEDIES = {
 }
 
 
-def _refuse(field: Column, digit: Integers) -> None:
+def refuse(field: Column, digit: Integers) -> None:
     """Say what is wrong with a column, and nothing of its values: they are all confidential."""
     if np.any(digit == MISSING):
         remedy = "decide beforehand, by a stated rule, what becomes of rows without one"

@@ -5,27 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from dpcausal_bayes.custodian.aggregates import exact_moments
+from dpcausal_bayes.custodian.gram_aggregates import exact_gram
 from dpcausal_bayes.custodian.ledger import Ledger
 from dpcausal_bayes.custodian.noise import SystemNoise
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.gram_workloads import GramWorkload, Workload
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.moments import make_moment_release
 from dpcausal_bayes.privatise import NoiseSource
-from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["release_moments"]
 
 
 def release_moments(
     table: Any,
-    workload: CausalWorkload,
+    workload: Workload,
     *,
     ledger: Ledger,
     epsilon: float | None = None,
     delta: float | None = None,
     mechanism: GaussianMechanism | None = None,
 ) -> MomentRelease:
-    """Count and sum a confidential table by arm and stratum, with Gaussian noise.
+    """Count and sum a confidential table by arm and stratum, or its products, with Gaussian noise.
 
     Everything is checked and summed first; then the ledger is charged; only then is noise drawn. A
     refusal at any step releases nothing. The release serves any number of models and estimands, at
@@ -37,7 +38,7 @@ def release_moments(
         Confidential, one row a record. A lazy table is summed by its own engine in one query. Only
         n counts as public. Outcomes beyond the bounds are clipped, and nothing says how many.
         Missing values are refused, but for covariates with an ``other`` level.
-    workload : CausalWorkload
+    workload : CausalWorkload or GramWorkload
         Public facts: what is counted and summed.
     ledger : Ledger
         Charged with the mechanism's loss.
@@ -66,6 +67,7 @@ def release_moments(
     >>> import pandas as pd
     >>> from dpcausal_bayes.columns import Arm, Bounded, Categories
     >>> from dpcausal_bayes.schema import Schema
+    >>> from dpcausal_bayes.workloads import CausalWorkload
     >>> schema = Schema(arm=Arm("treat", control=0, treated=1), outcome=Bounded("re78", 0, 40_000),
     ...                 covariates=[Categories("nodegree", [0, 1])])
     >>> table = pd.DataFrame({"treat": [0, 1] * 50, "re78": [0.0, 9_000.0, 21_000.0, 300.0] * 25,
@@ -81,7 +83,7 @@ def release_moments(
 
 def _release(
     table: Any,
-    workload: CausalWorkload,
+    workload: Workload,
     ledger: Ledger,
     epsilon: float | None,
     delta: float | None,
@@ -89,18 +91,24 @@ def _release(
     source: NoiseSource,
 ) -> MomentRelease:
     """Check, sum, charge, draw; the source is an argument so that a test can stub it."""
-    for name, value, kind in (("workload", workload, CausalWorkload), ("ledger", ledger, Ledger)):
+    for name, value, kind, wanted in (
+        ("workload", workload, Workload, "CausalWorkload or a GramWorkload"),
+        ("ledger", ledger, Ledger, "Ledger"),
+    ):
         if not isinstance(value, kind):
-            raise TypeError(f"{name} is a {type(value).__name__}: it must be a {kind.__name__}")
+            raise TypeError(f"{name} is a {type(value).__name__}: it must be a {wanted}")
     mechanism = _mechanism(workload, epsilon, delta, mechanism)
     loss = mechanism.loss()
-    exact, n = exact_moments(table, workload)
+    if isinstance(workload, GramWorkload):
+        exact, n = exact_gram(table, workload)
+    else:
+        exact, n = exact_moments(table, workload)
     ledger.charge(f"moments of {workload.schema.outcome.column!r}", loss)
     return make_moment_release(workload, mechanism, exact, n, source=source, non_private=False)
 
 
 def _mechanism(
-    workload: CausalWorkload,
+    workload: Workload,
     epsilon: float | None,
     delta: float | None,
     mechanism: GaussianMechanism | None,
