@@ -9,7 +9,7 @@ CHECK_DRAWS := 200
 .PHONY: help venv demo bench bench-custodian real-data test slow lint format types notebooks notebooks-check constraints clean
 
 help:
-	@echo "make demo             the main job on real data"
+	@echo "make demo             the main job on real data, for both kinds of release"
 	@echo "make bench            seconds from a release to a posterior, by design and by n"
 	@echo "make bench-custodian  seconds and memory of a release from 100 million records"
 	@echo "make real-data        three data sets beside a published method: an hour, resumable"
