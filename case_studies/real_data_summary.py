@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from real_data_sets import BASELINE
 
+HEAVY = 0.05
+NORMAL = 1.96
 DESIGN = ["bounds", "strata", "aware", "epsilon"]
 TITLES = {
     "lalonde": "LaLonde, NSW (n = 445, randomised), dollars",
@@ -27,7 +29,9 @@ def summary(rows: pd.DataFrame) -> str:
         if own.empty:
             continue
         table = [_line(data, key, group, published) for key, group in _designs(own)]
-        parts += [f"## {title}", _markdown(table), _markdown(_left(own))]
+        parts += [f"## {title}", _markdown(table)]
+        parts += ["All budgets together:", _markdown(_pooled(own))]
+        parts += ["Without privacy:", _markdown(_left(own))]
     if published is None:
         parts.append(f"No published measurements: there is no {BASELINE.name}.")
     return "\n\n".join(parts)
@@ -106,9 +110,45 @@ def _left(rows: pd.DataFrame) -> list[dict[str, str]]:
                 "root mean square": _number(_rms(confounding)),
                 "clipping: mean": _number(clipping.mean()),
                 "its root mean square": _number(_rms(clipping)),
-                "both, of the squared error at epsilon 1": _percent(
-                    np.mean(gap**2) / _rms(error) ** 2
-                ),
+                "both, of the squared error at epsilon 1": ""
+                if one.empty
+                else _percent(np.mean(gap**2) / _rms(error) ** 2),
+            }
+        )
+    return table
+
+
+def _pooled(rows: pd.DataFrame) -> list[dict[str, str]]:
+    """Return how well the table's interval covers the declared estimand, over all budgets.
+
+    Replications whose contrast clipping moves by more than a twentieth of half the bounds stand
+    apart. The errors are in standard deviations of their own posterior: 0 and 1 are ideal.
+    """
+    moved = (rows["declared"] - rows["unclipped"]).abs() > HEAVY * rows["half"]
+    rows = rows.assign(clipping=np.where(moved, "heavy", "light"))
+    table = []
+    for key, group in rows.groupby(
+        ["estimand", "bounds", "strata", "aware", "clipping"], sort=False
+    ):
+        estimand, bounds, strata, aware, clipping = key
+        low, high = group["table_low"], group["table_high"]
+        error = ((low + high) / 2 - group["declared"]) / ((high - low) / (2 * NORMAL))
+        table.append(
+            {
+                "": estimand.upper(),
+                "bounds": bounds,
+                "strata": strata,
+                "noise": "known" if aware else "ignored",
+                "clipping": clipping,
+                "replications": str(group["rep"].nunique()),
+                "runs": str(len(group)),
+                "declared in table's interval": _percent(_covered(group, "table", "declared")),
+                "declared in reported": _percent(_covered(group, "super", "declared")),
+                "mean error, sd": f"{error.mean():+.2f}",
+                "sd of error, sd": f"{error.std():.2f}",
+                "divergences a run": f"{group['divergences'].mean():.2g}",
+                "most": str(group["divergences"].max()),
+                "median seconds": f"{group['seconds'].median():.1f}",
             }
         )
     return table
