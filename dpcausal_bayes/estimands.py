@@ -7,7 +7,7 @@ Contrasts are always treated minus control.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,10 +15,12 @@ import numpy as np
 import xarray as xr
 
 from dpcausal_bayes.columns import Bounded
+from dpcausal_bayes.gram_potential import gram_potentials
+from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.label_potential import label_potentials
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.moment_potential import moment_potentials
-from dpcausal_bayes.potential import POPULATIONS, Population, generator
+from dpcausal_bayes.potential import POPULATIONS, Population, Potentials, generator
 
 __all__ = ["ATC", "ATE", "ATT", "estimate"]
 
@@ -102,7 +104,7 @@ class _Contrast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{type(self).__name__}.by is {self.by!r}: this model can split by {factors}"
             )
         label = means[self.by].values
-        levels = list(dict.fromkeys(label))
+        levels = [level for level in dict.fromkeys(label) if level != ""]
         member = (np.array(levels)[:, None] == label[None, :]).astype(float)
         coords = {self.by: levels, "stratum": means["stratum"].values}
         return xr.DataArray(member, dims=(self.by, "stratum"), coords=coords)
@@ -246,8 +248,7 @@ def estimate(
         )
     manifest = read_manifest(tree)
     rng = generator(manifest, "estimate", random_seed)
-    family = moment_potentials if "workload" in manifest else label_potentials
-    potentials = family(tree, population, rng)
+    potentials = _family(manifest)(tree, population, rng)
     groups = {
         "estimands": potentials.posterior,
         "confidential_estimands": potentials.table,
@@ -256,6 +257,7 @@ def estimate(
     attrs = {"population": population, "contrast": "treated minus control", **_outcome(manifest)}
     if population == "sample":
         attrs["assumption"] = ASSUMPTION.format(potentials.stratum)
+    attrs.update(potentials.notes)
     new = tree.copy()
     for group, means in groups.items():
         drawn = {one.name: one.contrast(means).assign_attrs(_facts(one)) for one in estimands}
@@ -267,6 +269,14 @@ def estimate(
         support[one.name] = part.mean([dim for dim in ("chain", "draw") if dim in part.dims])
     new["estimand_support"] = xr.DataTree(xr.Dataset(support, attrs=attrs))
     return new
+
+
+def _family(manifest: dict[str, Any]) -> Callable[..., Potentials]:
+    """Return what makes mean potential outcomes of the fitted model."""
+    if "workload" not in manifest:
+        return label_potentials
+    gram = isinstance(manifest["workload"], GramWorkload)
+    return gram_potentials if gram else moment_potentials
 
 
 def _outcome(manifest: dict[str, Any]) -> dict[str, str]:

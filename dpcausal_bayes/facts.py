@@ -7,6 +7,7 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
+from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.models.label_likelihood import release_data
 from dpcausal_bayes.models.measurement import pooling
 from dpcausal_bayes.moment_releases import MomentRelease
@@ -25,6 +26,8 @@ def public_facts(release: LabelRelease | MomentRelease, model: pm.Model) -> xr.D
     """
     if isinstance(release, LabelRelease):
         facts = _label_facts(release)
+    elif isinstance(release.workload, GramWorkload):
+        facts = _gram_facts(release)
     else:
         facts = _moment_facts(release, modelled_group(release, model))
     return facts.assign(noise_aware=float(model["noise_aware"].get_value()))
@@ -34,6 +37,8 @@ def released_values(release: LabelRelease | MomentRelease, model: pm.Model) -> N
     """Return what the model's data ``released`` must hold if it was built from the release."""
     if isinstance(release, LabelRelease):
         return release_data(release)["released"]
+    if isinstance(release.workload, GramWorkload):
+        return release.noisy
     pooled = pooling(release, modelled_group(release, model))
     return pooled.measurement(release.noisy).value
 
@@ -71,6 +76,12 @@ def _label_facts(release: LabelRelease) -> xr.Dataset:
         "arm": list(schema.arms),
         "level": list(schema.level_labels),
     }
+    return xr.Dataset(facts, coords=coords)
+
+
+def _gram_facts(release: MomentRelease) -> xr.Dataset:
+    facts = {"released": ("query", release.noisy), "noise_scale": ("query", release.noise_scale)}
+    coords = {"query": list(release.workload.queries), "arm": list(release.schema.arms)}
     return xr.Dataset(facts, coords=coords)
 
 

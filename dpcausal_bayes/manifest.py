@@ -10,12 +10,12 @@ import pymc as pm
 import xarray as xr
 
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.gram_workloads import Workload
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.release_files import from_json, to_json
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["read_manifest", "write_manifest"]
 
@@ -50,9 +50,9 @@ def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
     if "manifest" not in tree.attrs:
         raise ValueError("the tree has no manifest: it must come from dpcausal_bayes.fit")
     manifest: dict[str, Any] = json.loads(tree.attrs["manifest"])
-    kinds: dict[str, type] = {"schema": Schema, "mechanism": ClusterDP}
+    kinds: dict[str, Any] = {"schema": Schema, "mechanism": ClusterDP}
     if "workload" in manifest:
-        kinds = {"workload": CausalWorkload, "mechanism": GaussianMechanism}
+        kinds = {"workload": Workload, "mechanism": GaussianMechanism}
     for field, kind in kinds.items():
         manifest[field] = from_json(json.dumps(manifest[field]).encode(), kind)
     if "workload" in manifest:

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from dpcausal_bayes.gram_workloads import Workload
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.models.confidential_moments import confidential_moments
 from dpcausal_bayes.models.moment_likelihood import draw_moments
@@ -181,7 +182,7 @@ def _of_these_units(draws: _Draws, binary: bool, rng: np.random.Generator) -> ND
     )
 
 
-def in_units(mean: NDArray[np.float64], workload: CausalWorkload) -> NDArray[np.float64]:
+def in_units(mean: NDArray[np.float64], workload: Workload) -> NDArray[np.float64]:
     """Return means on [-1, 1] in the outcome's units."""
     outcome: Any = workload.schema.outcome
     if not workload.binary:

@@ -10,13 +10,17 @@ A model family supplies three data sets, `Potentials`. Their variables:
 ``supported`` (stratum)
     Whether both arms have units there; elsewhere a contrast rests on the prior.
 
-Each factor that an estimand may be split by is a coordinate along ``stratum``.
+Each factor that an estimand may be split by is a coordinate along ``stratum``. Its label is empty
+where a stratum is of no level. Strata may divide the population more than once, by different
+factors, if the divisions agree on its effects.
 """
 
 from __future__ import annotations
 
 import hashlib
 import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -41,12 +45,16 @@ class Potentials(NamedTuple):
         Of the population, before the release.
     stratum : str
         What a stratum is called in sentences.
+    notes : dict
+        What a report must say of the model: ``assumption`` and, of what was done to covariates,
+        ``covariates``.
     """
 
     posterior: xr.Dataset
     table: xr.Dataset
     prior: xr.Dataset
     stratum: str
+    notes: Mapping[str, str] = MappingProxyType({})
 
 
 def generator(

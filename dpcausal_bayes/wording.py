@@ -64,6 +64,8 @@ def legend(table: pd.DataFrame, group: xr.Dataset) -> str:
     ]
     if "clipping" in group.attrs:
         lines.append(f"The outcome {group.attrs['clipping']}.")
+    if "covariates" in group.attrs:
+        lines.append(f"Covariates {group.attrs['covariates']}.")
     if "assumption" in group.attrs:
         lines.append(f"Assumed: {group.attrs['assumption']}.")
     return "\n".join(lines)

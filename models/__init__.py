@@ -1,7 +1,15 @@
 """Models of releases: each is a function that takes a release and returns a ``pymc.Model``."""
 
 from dpcausal_bayes.models.cluster_labels import cluster_labels
-from dpcausal_bayes.models.priors import LabelPriors, MomentPriors
+from dpcausal_bayes.models.gram_regression import gram_regression
+from dpcausal_bayes.models.priors import GramPriors, LabelPriors, MomentPriors
 from dpcausal_bayes.models.stratified_moments import stratified_moments
 
-__all__ = ["LabelPriors", "MomentPriors", "cluster_labels", "stratified_moments"]
+__all__ = [
+    "GramPriors",
+    "LabelPriors",
+    "MomentPriors",
+    "cluster_labels",
+    "gram_regression",
+    "stratified_moments",
+]

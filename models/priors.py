@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-__all__ = ["LabelPriors", "MomentPriors"]
+__all__ = ["GramPriors", "LabelPriors", "MomentPriors"]
 
 
 class LabelPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -110,6 +110,54 @@ class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gain_sd: float = 0.3
     dispersion_centre: float = -2.0
     dispersion_sd: float = 1.5
+
+    def __post_init__(self) -> None:
+        _check_scales(self, real=("dispersion_centre",))
+
+
+class GramPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    r"""Prior scales of `gram_regression`: of each arm's share, means, variances, correlations.
+
+    All columns lie in [-1, 1]. The arms' means have independent priors, so an effect is pooled
+    towards nothing. Rows of correlations are those of the two arms' average, plus or minus half of
+    their difference; a row z of a column makes :math:`|z|^2 / (1 + |z|^2)` of its variance that of
+    the columns before it.
+
+    Parameters
+    ----------
+    share_sd : float
+        Of the log odds of treatment.
+    location_sd : float
+        Of a column's log odds :math:`\ell`, its mean being :math:`\tanh(\ell/2)`; of a covariate of
+        more levels, those of a level against the first.
+    dispersion_centre, dispersion_sd : float
+        Normal prior of the log odds of a numeric column's dispersion: which share of
+        :math:`1 - \mu^2`, the largest variance that its mean allows, it has.
+    row_sd, row_difference_sd : float
+        Of a covariate's row: of its average over arms, of half the difference.
+    outcome_sd, outcome_difference_sd : float
+        The same of the outcome's row, from which the slopes come. Wide, since shrunken slopes leave
+        confounding in the effect.
+
+    Raises
+    ------
+    ValueError
+        A scale that is not positive and finite.
+
+    Examples
+    --------
+    >>> GramPriors(outcome_sd=2.0).outcome_sd
+    2.0
+    """
+
+    share_sd: float = 1.5
+    location_sd: float = 2.0
+    dispersion_centre: float = -1.5
+    dispersion_sd: float = 1.5
+    row_sd: float = 0.5
+    row_difference_sd: float = 0.25
+    outcome_sd: float = 1.0
+    outcome_difference_sd: float = 0.5
 
     def __post_init__(self) -> None:
         _check_scales(self, real=("dispersion_centre",))
