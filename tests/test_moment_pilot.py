@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
+from scipy import optimize
 
 from dpcausal_bayes.models.measurement import pooling
 from dpcausal_bayes.models.moment_pilot import _jacobian, _objective, pilot
@@ -70,6 +71,19 @@ def test_location_is_the_mode_but_for_a_small_part_of_its_width(n_strata, binary
     form, found = look(release)
     slope = in_posterior_units(form, found, lambda c: log_density(form, release, c))
     assert np.abs(slope).max() < 0.1
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_no_coefficients_are_much_better_even_where_full_steps_go_too_far(binary):
+    release = make_release(STRATA[6], n=300, binary=binary, epsilon=0.3)
+    form, found = look(release)
+
+    def drop(z):
+        at = found.location + found.scale @ z
+        return log_density(form, release, found.location) - log_density(form, release, at)
+
+    best = optimize.minimize(drop, np.zeros(len(form.centre)), options={"maxiter": 20})
+    assert best.fun > -0.05
 
 
 @pytest.mark.parametrize(("n_strata", "binary"), DESIGNS)
