@@ -13,6 +13,7 @@ from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.models.confidential_moments import confidential_moments
 from dpcausal_bayes.moment_potential import DROWNED, arms_seen
 from dpcausal_bayes.potential import generator
+from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["overlap"]
 
@@ -127,10 +128,16 @@ def _check(tree: Any) -> None:
         raise TypeError(
             f"tree is a {type(tree).__name__}: it must be the xarray.DataTree that fit returns"
         )
-    if "workload" not in read_manifest(tree):
+    workload = read_manifest(tree).get("workload")
+    if workload is None:
         raise ValueError(
             "the tree is of a label release, whose arms and clusters are public: overlap is of "
             "strata, from a moment release; see cell_size of the release for its cells"
+        )
+    if not isinstance(workload, CausalWorkload):
+        raise ValueError(
+            f"the tree is of a {type(workload).__name__}, which has no strata: overlap is of the "
+            "strata of a CausalWorkload"
         )
     if "posterior" not in tree.children:
         raise ValueError(

@@ -25,22 +25,46 @@ def small_trial(units: int = 240) -> pd.DataFrame:
     )
 
 
+def small_study(records: int = 445) -> pd.DataFrame:
+    """Return a table with the columns that the second example declares."""
+    rng = np.random.default_rng(2)
+    treated = rng.integers(0, 2, records)
+    return pd.DataFrame(
+        {
+            "treat": treated,
+            "re78": rng.gamma(1.0, 5_000 + 2_000 * treated),
+            "nodegree": rng.integers(0, 2, records),
+            "age": rng.integers(17, 57, records),
+        }
+    )
+
+
 # The release's noise is real, so no seed keeps ArviZ from a rare warning.
 @pytest.mark.filterwarnings("default")
 def test_examples_run_as_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
-    assert len(blocks) == 2
-    names = {"table": small_trial()}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
-    printed = capsys.readouterr().out
-    assert "The average treatment effect in the population" in printed
+    assert len(blocks) == 3
+    labels, moments, tools = (compile(block, "README.md", "exec") for block in blocks)
+    names = {"table": small_trial(), "people": small_study()}
+    exec(labels, names)
+    assert "The average treatment effect in the population" in capsys.readouterr().out
     assert (tmp_path / "trial.json").is_file()
     assert list(az.summary(names["tree"], group="estimands").index) == [
         "ate",
         "att",
         *(f"ate_by_cluster[{district}]" for district in ("north", "east", "south")),
+    ]
+    exec(moments, names)
+    printed = capsys.readouterr().out
+    for part in ("Expected width", "both arms", "clipped to 0 and 40000"):
+        assert part in printed
+    assert (tmp_path / "training.json").is_file()
+    exec(tools, names)
+    assert list(az.summary(names["tree"], group="estimands").index) == [
+        "ate",
+        "att",
+        *(f"ate_by_age[{band}]" for band in ("[17, 25)", "[25, 35)", "[35, 56]")),
     ]
 
 
