@@ -15,9 +15,9 @@ these units :math:`\bar x_a` itself. These units' outcomes under their own arm a
 the mean of those that are missing has an error of its own, :math:`N(0, \sigma_t^2 / n_a)`.
 
 *What this assumes of fourth moments*, of residuals e: that
-:math:`\mathrm{E}[x x' e^2] = \sigma^2\,\mathrm{E}[x x']`, as if errors had one variance; the release
-does not say otherwise. With other errors :math:`\beta_t` has a sandwich's variance in truth. It
-enters an effect only through :math:`\xi_a - \bar x_t`, the imbalance between the arms.
+:math:`\mathrm{E}[x x' e^2] = \sigma^2\,\mathrm{E}[x x']`, as if errors had one variance; the
+release does not say otherwise. With other errors :math:`\beta_t` has a sandwich's variance in
+truth. It enters an effect only through :math:`\xi_a - \bar x_t`, the imbalance between the arms.
 
 *By levels.* Of a covariate that has levels, mean covariates of each level, arm by arm, are exact
 functions of second moments, and so are these units' own mean outcomes. In the population they vary

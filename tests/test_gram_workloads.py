@@ -2,6 +2,7 @@
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpcausal_bayes.columns import Arm, Bounded, Categories, Levels
@@ -13,31 +14,32 @@ from dpcausal_bayes.workloads import CausalWorkload
 from gram_examples import COVARIATES, PANDAS, SCHEMA, WORKLOADS
 
 
-def vectors(workload):
-    """(1, phi, y) of every row of the table, by hand, in the cube."""
+def vectors_of(workload, rows):
+    """(1, phi, y) of every row of a table, by hand."""
+    table = pd.DataFrame(rows)
     scaled = {
-        "wage": np.clip((PANDAS["wage"] - 1) / 3, -1, 1),
-        "age": np.clip((PANDAS["age"] - 36) / 19, -1, 1),
-        "sex=m": np.where(PANDAS["sex"] == "m", 1, -1),
-        "town=b": np.where(PANDAS["town"] == "b", 1, -1),
-        "town=else": np.where(PANDAS["town"] == "z", 1, -1),
-        "size=[1, 2)": np.where(PANDAS["size"] == 1, 1, -1),
-        "size=[2, 4]": np.where(PANDAS["size"] >= 2, 1, -1),
-        "y": np.clip((PANDAS["y"] - 3) / 4, -1, 1),
-        "won": 2 * PANDAS["won"] - 1,
+        "wage": np.clip((table["wage"] - 1) / 3, -1, 1),
+        "age": np.clip((table["age"] - 36) / 19, -1, 1),
+        "sex=m": np.where(table["sex"] == "m", 1, -1),
+        "town=b": np.where(table["town"] == "b", 1, -1),
+        "town=else": np.where(table["town"] == "z", 1, -1),
+        "size=[1, 2)": np.where(table["size"] == 1, 1, -1),
+        "size=[2, 4]": np.where(table["size"] >= 2, 1, -1),
+        "y": np.clip((table["y"] - 3) / 4, -1, 1),
+        "won": 2 * table["won"] - 1,
     }
     numeric = [name for name in workload.columns if name in ("wage", "age")]
     if workload.radius is not None:
         length = np.sqrt(sum(scaled[name] ** 2 for name in numeric))
         for name in numeric:
             scaled[name] = scaled[name] * np.minimum(1, workload.radius / length)
-    return np.column_stack([np.ones(len(PANDAS)), *(scaled[name] for name in workload.columns)])
+    return np.column_stack([np.ones(len(table)), *(scaled[name] for name in workload.columns)])
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_matrices_are_second_moments_of_every_column(name):
     workload = WORKLOADS[name]
-    v = vectors(workload)
+    v = vectors_of(workload, PANDAS)
     arm = PANDAS["t"].to_numpy()
     expected = np.stack([v[arm == a].T @ v[arm == a] for a in (0, 1)])
     exact = table_moments(PANDAS, workload)

@@ -1,0 +1,156 @@
+"""The second-order model's pieces: laws, density with gradient, pilot."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.models.gram_density import expected, gram_logp
+from dpcausal_bayes.models.gram_laws import covariance, gram_form, gram_law
+from dpcausal_bayes.models.gram_pilot import gram_pilot
+from dpcausal_bayes.models.gram_regression import gram_regression
+from dpcausal_bayes.models.priors import GramPriors, MomentPriors
+from dpcausal_bayes.simulate import simulate_moments
+from dpcausal_bayes.workloads import CausalWorkload
+from gram_examples import PANDAS, SCHEMA, WORKLOADS
+
+FORMS = {name: gram_form(workload, GramPriors()) for name, workload in WORKLOADS.items()}
+
+
+def coefficients(form, n=None, seed=0):
+    shape = (len(form.centre),) if n is None else (n, len(form.centre))
+    return np.random.default_rng(seed).normal(form.centre, form.scale, shape)
+
+
+def release_of(name="cube", epsilon=1.0, seed=1):
+    workload = WORKLOADS[name]
+    mechanism = GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=1e-6)
+    return simulate_moments(PANDAS, workload, mechanism, seed=seed)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_draws_of_the_prior_are_moments_of_such_columns(name):
+    form = FORMS[name]
+    law = gram_law(form, coefficients(form, 300), np)
+    c = covariance(form, law)
+    assert np.linalg.eigvalsh(c).min() > 0
+    variance = np.diagonal(c, axis1=-2, axis2=-1)
+    room = 1 - law.mean**2
+    np.testing.assert_allclose(variance[..., ~form.numeric], room[..., ~form.numeric], rtol=1e-9)
+    assert np.all(variance[..., form.numeric] < room[..., form.numeric])
+    np.testing.assert_allclose(law.share.sum(-1), 1)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_entries_that_are_no_query_follow_from_the_others(name):
+    """Squares of -1 and +1, levels of one covariate: the law agrees with how they are filled."""
+    form, workload = FORMS[name], WORKLOADS[name]
+    law = gram_law(form, coefficients(form), np)
+    v = np.concatenate([np.ones((2, 1)), law.mean], axis=1)
+    second = v[:, :, None] * v[:, None, :]
+    second[:, 1:, 1:] += covariance(form, law)
+    filled = workload.gram(expected(form, law))
+    np.testing.assert_allclose(filled, law.share[:, None, None] * second, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_density_and_gradient(name):
+    form = FORMS[name]
+    c = coefficients(form, seed=3)
+    rng = np.random.default_rng(4)
+    mean = 50 * expected(form, gram_law(form, coefficients(form, seed=5), np))
+    sd = rng.uniform(0.5, 2, len(mean))
+    released = rng.normal(mean, sd)
+
+    def log_density(c):
+        law = gram_law(form, c, np)
+        return stats.norm.logpdf(released, 50 * expected(form, law), sd).sum()
+
+    point = pt.vector()
+    value = gram_logp(form, gram_law(form, point, pt), released, sd, pt.as_tensor(50.0))
+    both = pytensor.function([point], [value, pytensor.grad(value, point)], mode="FAST_COMPILE")
+    found, gradient = both(c)
+    assert found == pytest.approx(log_density(c), rel=1e-12)
+    step = 1e-6 * np.eye(len(c))
+    numeric = [(log_density(c + h) - log_density(c - h)) / 2e-6 for h in step]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+def test_pilot_finds_the_mode_and_makes_it_round(epsilon):
+    release, form = release_of("ball", epsilon), FORMS["ball"]
+    first = gram_pilot(form, release.noisy, release.noise_scale, release.n)
+
+    def log_posterior(c):
+        residual = release.noisy - release.n * expected(form, gram_law(form, c, np))
+        fit = ((residual / release.noise_scale) ** 2).sum(-1)
+        return -0.5 * (fit + (((c - form.centre) / form.scale) ** 2).sum(-1))
+
+    # in the sampler's coordinates the slope at the mode is nothing and the curvature one
+    h = 0.05
+    steps = h * first.scale.T
+    ahead, behind = (log_posterior(first.location + way * steps) for way in (1, -1))
+    best = log_posterior(first.location)
+    assert np.abs((ahead - behind) / (2 * h)).max() < 0.1
+    curvature = -(ahead - 2 * best + behind) / h**2
+    assert 0.5 < np.median(curvature) < 1.5
+
+
+def test_pilot_of_hardly_any_noise_finds_the_table():
+    workload = WORKLOADS["cube"]
+    exact = release_of("cube", epsilon=60.0)
+    form = FORMS["cube"]
+    first = gram_pilot(form, exact.noisy, exact.noise_scale, exact.n)
+    fitted = exact.n * expected(form, gram_law(form, first.location, np))
+    assert np.sqrt((((fitted - exact.noisy) / exact.noise_scale) ** 2).mean()) < 1
+    assert workload.gram(fitted).shape == (2, 9, 9)
+
+
+def test_names_and_dims():
+    release = release_of("ball")
+    model = gram_regression(release)
+    assert [v.name for v in model.free_RVs] == ["coefficient"]
+    assert {v.name: model.named_vars_to_dims[v.name] for v in model.deterministics} == {
+        "share": ("arm",),
+        "mean": ("arm", "column"),
+    }
+    assert model.named_vars_to_dims["release"] == ("query",)
+    assert tuple(model.coords["query"]) == release.workload.queries
+    assert tuple(model.coords["column"]) == release.workload.columns
+
+
+def test_the_models_density_is_prior_times_noise():
+    release, form = release_of("ball"), FORMS["ball"]
+    model = gram_regression(release)
+    c = coefficients(form, seed=7) * 0.1
+    z = np.linalg.solve(model["pilot_scale"].get_value(), c - model["pilot_location"].get_value())
+    point = {"coefficient_whitening__": z}
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
+    by_hand = stats.norm.logpdf(c, form.centre, form.scale).sum()
+    mean = release.n * expected(form, gram_law(form, c, np))
+    by_hand += stats.norm.logpdf(release.noisy, mean, release.noise_scale).sum()
+    assert logp == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_another_release_brings_its_own_data():
+    first, second = release_of("ball", seed=1), release_of("ball", seed=2)
+    model, other = gram_regression(first), gram_regression(second)
+    for name, value in model.release_data(second).items():
+        np.testing.assert_array_equal(value, other[name].get_value())
+    with pytest.raises(ValueError, match="another design"):
+        model.release_data(release_of("cube"))
+
+
+def test_refusals():
+    causal = CausalWorkload(SCHEMA, strata=["sex"])
+    mechanism = GaussianMechanism.calibrated(causal, epsilon=1.0, delta=1e-6)
+    with pytest.raises(TypeError, match=r"release is of a CausalWorkload.*stratified_moments"):
+        gram_regression(simulate_moments(PANDAS, causal, mechanism, seed=1))
+    with pytest.raises(TypeError, match="release is of a str"):
+        gram_regression("release")
+    with pytest.raises(TypeError, match=r"priors is a MomentPriors: give GramPriors"):
+        gram_regression(release_of("ball"), priors=MomentPriors())
+    with pytest.raises(ValueError, match=r"GramPriors\.row_sd is 0"):
+        GramPriors(row_sd=0.0)

@@ -1,0 +1,117 @@
+"""From a second-order release to a report: one fit that several tests look at."""
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpcausal_bayes import ATC, ATE, ATT, Fitter, estimate, models, report
+from dpcausal_bayes.columns import Arm, Bounded, Categories
+from dpcausal_bayes.facts import public_facts
+from dpcausal_bayes.fitting import fit
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.gram_workloads import GramWorkload
+from dpcausal_bayes.manifest import read_manifest
+from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.simulate import simulate_moments
+
+WORKLOAD = GramWorkload(
+    Schema(
+        arm=Arm("t", control=0, treated=1),
+        outcome=Bounded("y", -4, 6),
+        covariates=[Bounded("x", -3, 3), Bounded("z", -3, 3), Categories("sex", ["f", "m"])],
+    ),
+    radius=1.2,
+)
+MECHANISM = GaussianMechanism.calibrated(WORKLOAD, epsilon=1.0, delta=1e-6)
+EFFECT = {"f": 1.0, "m": 0.4}
+
+
+def table_of(n=20_000, seed=0):
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(size=(2, n))
+    male = rng.random(n) < 0.4
+    t = rng.random(n) < 1 / (1 + np.exp(-x - 0.5 * male))
+    effect = np.where(male, EFFECT["m"], EFFECT["f"])
+    y = 0.7 * x + 0.3 * male + effect * t + 0.5 * rng.normal(size=n)
+    return pd.DataFrame({"t": t, "x": x, "z": z, "sex": np.where(male, "m", "f"), "y": y})
+
+
+RELEASES = [simulate_moments(table_of(seed=s), WORKLOAD, MECHANISM, seed=s) for s in range(2)]
+OPTIONS = {"draws": 500, "tune": 300, "chains": 2, "random_seed": 1, "progressbar": False}
+ESTIMANDS = [ATE(), ATT(), ATC(), ATE(by="sex")]
+
+
+@pytest.fixture(scope="module")
+def fitter():
+    return Fitter(models.gram_regression(RELEASES[0]))
+
+
+@pytest.fixture(scope="module")
+def tree(fitter):
+    return fitter.fit(RELEASES[0], **OPTIONS)
+
+
+@pytest.mark.parametrize("population", ["super", "sample"])
+def test_known_effects_are_recovered(tree, population):
+    shown = report(estimate(tree, ESTIMANDS, population=population)).table
+    assert shown.index.tolist() == ["ate", "att", "atc", "ate[f]", "ate[m]"]
+    truth = [0.76, 0.74, 0.78, 1.0, 0.4]
+    assert np.all(np.abs(shown["mean"] - truth) < 3.5 * shown["sd"])
+    assert np.all(shown["sd"] < 0.08)
+    assert np.all(shown["privacy_share"] > 0.3)
+    assert not shown["prior_driven"].any()
+    naive = 0.76 + 0.7  # and more: confounding is not small
+    assert shown["eti95_ub"]["ate"] < naive - 0.5
+
+
+def test_draws_are_good(tree):
+    assert int(tree["sample_stats"]["diverging"].sum()) == 0
+    assert float(tree["sample_stats"]["n_steps"].mean()) < 20
+    summary = az.summary(tree, var_names=["share", "mean"], round_to="none")
+    assert (summary["r_hat"] < 1.02).all()
+    assert dict(tree["posterior"].sizes) == {
+        "chain": 2, "draw": 500, "term": 27, "arm": 2, "column": 4
+    }  # fmt: skip
+
+
+def test_replicated_releases_look_like_the_release(tree):
+    replicated = tree["posterior_predictive"]["release"].mean(["chain", "draw"])
+    far = (RELEASES[0].noisy - replicated) / RELEASES[0].noise_scale
+    assert float(np.abs(far).max()) < 5
+    assert tree["prior_predictive"]["release"].sizes["query"] == WORKLOAD.n_queries
+
+
+def test_report_says_what_is_assumed(tree):
+    said = report(estimate(tree, [ATE()], population="super")).legend
+    assert "linear in the covariates, with errors of one variance" in said
+    assert "Covariates are clipped: 'x' to -3 and 3, 'z' to -3 and 3; rows outside" in said
+    assert "ball of radius 1.2 " in said
+
+
+def test_effects_by_a_number_are_refused_with_what_there_is(tree):
+    with pytest.raises(ValueError, match=r"can split by \['sex'\]"):
+        estimate(tree, [ATE(by="x")], population="super")
+
+
+def test_tree_holds_what_the_release_says(tree):
+    constant = tree["constant_data"]
+    np.testing.assert_array_equal(constant["released"], RELEASES[0].noisy)
+    np.testing.assert_array_equal(constant["noise_scale"], RELEASES[0].noise_scale)
+    assert read_manifest(tree)["workload"] == WORKLOAD
+    facts = public_facts(RELEASES[0], models.gram_regression(RELEASES[0]))
+    assert facts["query"].values.tolist() == list(WORKLOAD.queries)
+
+
+def test_a_compiled_model_fits_another_release(fitter, tree):
+    other = fitter.fit(RELEASES[1], **OPTIONS)
+    np.testing.assert_array_equal(other["constant_data"]["released"], RELEASES[1].noisy)
+    effects = [estimate(each, [ATE()], population="super") for each in (tree, other)]
+    means = [float(each["estimands"]["ate"].mean()) for each in effects]
+    assert means[0] != means[1]
+    assert abs(means[1] - 0.76) < 0.1
+
+
+def test_a_model_of_another_release_is_refused(tree):
+    with pytest.raises(ValueError, match="other released values"):
+        fit(models.gram_regression(RELEASES[0]), RELEASES[1], draws=10, chains=1)
