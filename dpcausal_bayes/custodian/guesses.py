@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +23,10 @@ class Guesses:
     ----------
     treated : float
         Share of treated records, in every stratum.
-    mean, sd : float
+    mean : float
         Of the outcome within a stratum and arm, in its own unit.
+    sd : (float, float)
+        Its standard deviation within strata, of controls and of the treated.
     shares : dict of str to tuple of float
         Share of each level of the covariates named; of others, all levels are equally likely.
     confounding : dict of str to float
@@ -32,15 +35,17 @@ class Guesses:
 
     treated: float
     mean: float
-    sd: float
+    sd: tuple[float, float]
     shares: dict[str, tuple[float, ...]]
     confounding: dict[str, float]
 
     def __str__(self) -> str:
         uneven = f"; uneven shares of {', '.join(self.shares)}" if self.shares else ""
+        control, treated = map(short, self.sd)
+        sd = control if control == treated else f"{control} (controls) and {treated} (treated)"
         return (
             f"{100 * self.treated:g} % treated, outcome mean {short(self.mean)} and standard "
-            f"deviation {short(self.sd)} within strata{uneven or ', strata equally likely'}, the "
+            f"deviation {sd} within strata{uneven or ', strata equally likely'}, the "
             "same effect in all strata"
         )
 
@@ -80,25 +85,16 @@ def guesses_for(
             f"mean is {mean:g}: it must lie strictly between {low:g} and {high:g}, which "
             "the outcome lies between"
         )
+    if not bounded and sd is not None:
+        raise ValueError(
+            f"sd is {sd!r}: that of an outcome of two values follows from its mean; leave it out"
+        )
     largest = math.sqrt((high - mean) * (mean - low))
-    if not bounded:
-        if sd is not None:
-            raise ValueError(
-                f"sd is {sd!r}: that of an outcome of two values follows from its mean; leave it "
-                "out"
-            )
-        sd = largest
-    else:
-        sd = min((high - low) / 4, largest) if sd is None else number(sd, "sd")
-        if not 0 < sd <= largest * (1 + 1e-9):
-            raise ValueError(
-                f"sd is {sd:g}: with a mean of {mean:g} between {low:g} and {high:g} it must be "
-                f"above 0, and {largest:.6g} at most"
-            )
+    usual = min((high - low) / 4, largest) if bounded else largest
     return Guesses(
         treated=treated,
         mean=mean,
-        sd=sd,
+        sd=_sds(usual if sd is None else sd, mean, largest),
         shares={name: _shares(schema, name, given) for name, given in _named(shares, "shares")},
         confounding={
             name: _bias(schema, name, given) for name, given in _named(confounding, "confounding")
@@ -117,6 +113,23 @@ def short(x: float) -> str:
     if x == 0:
         return "0"
     return f"{x:,.{max(0, 2 - math.floor(math.log10(abs(x))))}f}"
+
+
+def _sds(given: Any, mean: float, largest: float) -> tuple[float, float]:
+    """Return the standard deviations of controls and treated; one number is that of both."""
+    pair = [given, given] if isinstance(given, numbers.Real) else given
+    if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+        raise TypeError(
+            f"sd is {given!r}: give a number, or two: that of controls and that of the treated"
+        )
+    control, treated = (number(sd, "sd") for sd in pair)
+    for sd in (control, treated):
+        if not 0 < sd <= largest * (1 + 1e-9):
+            raise ValueError(
+                f"sd is {sd:g}: with a mean of {mean:g} and these bounds it must be above 0, and "
+                f"{largest:.6g} at most"
+            )
+    return control, treated
 
 
 def _named(value: Any, field: str) -> list[tuple[str, Any]]:

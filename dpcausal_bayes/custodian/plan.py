@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
 
 from dpcausal_bayes.custodian.guesses import Guesses, guesses_for
 from dpcausal_bayes.custodian.plans import Plan
-from dpcausal_bayes.custodian.widths import expected_masses, variances
+from dpcausal_bayes.custodian.predictions import Asked, Predictor
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.laws import number
 from dpcausal_bayes.workloads import CausalWorkload
@@ -74,18 +71,23 @@ def plan(
     population: str = "super",
     treated: float = 0.5,
     mean: float | None = None,
-    sd: float | None = None,
+    sd: float | tuple[float, float] | None = None,
     shares: Mapping[str, Sequence[float]] | None = None,
     confounding: Mapping[str, float] | None = None,
     ci_prob: float = 0.95,
+    random_seed: int = 0,
 ) -> Plan:
     r"""Predict how wide the analyst's interval will be, over epsilon and over choices of strata.
 
     **No data are touched**: everything follows from the workload, from n, which is public, and from
-    guesses, which are to be made from public knowledge. See `dpcausal_bayes.custodian.widths` for
-    the closed form. More strata always cost precision; what they are for is to remove confounding,
-    or to answer for subgroups. Without a guess of ``confounding`` a plan cannot weigh that, and its
-    best choice is simply the narrowest interval.
+    guesses, which are to be made from public knowledge. A few releases of the guessed study are
+    simulated and the analyst's default model is fitted to them, by a quick approximation that knows
+    its priors (see `dpcausal_bayes.custodian.simulated`); what is owed to sampling is by closed
+    form (`dpcausal_bayes.custodian.widths`).
+
+    More strata nearly always cost precision; what they are for is to remove confounding, or to
+    answer for subgroups. Without a guess of ``confounding`` a plan cannot weigh that, and its best
+    choice is simply the narrowest interval.
 
     Parameters
     ----------
@@ -106,10 +108,12 @@ def plan(
         Whose effect: that in the population, or that on these very units.
     treated : float
         Guess: share of treated records.
-    mean, sd : float, optional
-        Guesses: mean and standard deviation of the outcome within strata, in its own unit. By
-        default the middle of the range, and a quarter of the bounded outcome's range. The sd of a
-        binary outcome follows from its mean and is not to be given.
+    mean : float, optional
+        Guess: mean of the outcome, in its own unit. By default the middle of its range.
+    sd : float or (float, float), optional
+        Guess: standard deviation of the outcome within strata, in its own unit; or those of the
+        controls and of the treated. By default a quarter of the range. That of a binary outcome
+        follows from its mean and is not to be given.
     shares : mapping of str to sequence of float, optional
         Guesses: for a covariate, the share of each of its levels or bins, in the order declared
         (and of ``other``, last). By default all are equally likely, and covariates independent.
@@ -118,6 +122,8 @@ def plan(
         not among the strata. What is left by several is added up. By default nothing is.
     ci_prob : float
         Probability of the interval.
+    random_seed : int
+        Of the simulated releases; widths move by a few percent with it.
 
     Returns
     -------
@@ -138,11 +144,10 @@ def plan(
     ...     covariates=[Categories("nodegree", [0, 1]), Binned("age", [17, 25, 35, 56])])
     >>> workload = CausalWorkload(schema, strata=["nodegree", "age"])
     >>> planned = plan(workload, n=445, epsilon=[0.5, 1, 2], delta=5e-6, mean=5_000, sd=7_000)
-    >>> planned.best[["epsilon", "strata", "width"]].round({"width": -2})
-       epsilon strata    width
-    0      0.5   none  10100.0
-    4      1.0   none   5800.0
-    8      2.0   none   3800.0
+    >>> planned.best["strata"].tolist()
+    ['none', 'none', 'none']
+    >>> float(planned.best["width"].iloc[0].round(-3))  # dollars, at epsilon 0.5
+    7000.0
     """
     if not isinstance(workload, CausalWorkload):
         raise TypeError(f"workload is a {type(workload).__name__}: it must be a CausalWorkload")
@@ -154,14 +159,15 @@ def plan(
     guesses = guesses_for(workload.schema, treated, mean, sd, shares, confounding)
     wanted = _wanted(estimands)
     chosen = _own(workload, wanted) if candidates is None else _candidates(workload, candidates)
+    budgets = _budgets(epsilon)
     rows = [
         row
-        for budget in _budgets(epsilon)
         for candidate in chosen
-        for row in _rows(candidate, wanted, size, budget, delta, guesses, population)
+        for row in _rows(
+            candidate, wanted, size, budgets, delta, guesses, population, ci_prob, random_seed
+        )
     ]
-    table = pd.DataFrame(rows)
-    table.insert(4, "width", 2 * float(stats.norm.ppf((1 + ci_prob) / 2)) * table["sd"])
+    table = pd.DataFrame(rows).sort_values("epsilon", kind="stable", ignore_index=True)
     error = np.hypot(table["sd"], table["confounding_left"])
     table["best"] = error == error.groupby([table["epsilon"], table["estimand"]]).transform("min")
     table.attrs = {
@@ -178,47 +184,43 @@ def _rows(
     candidate: _Candidate,
     estimands: Sequence[Estimand],
     n: int,
-    epsilon: float,
+    budgets: Sequence[float],
     delta: float,
     guesses: Guesses,
     population: str,
+    ci_prob: float,
+    seed: int,
 ) -> Iterator[dict[str, Any]]:
-    """Predict every estimand of one candidate at one budget."""
+    """Predict every estimand of one candidate at every budget."""
     workload, group = candidate.workload, candidate.group
-    mechanism = GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
-    masses = expected_masses(workload, group, n, guesses)
+    asked = [part for one in estimands for part in _parts(candidate, one)]
+    scales = [
+        GaussianMechanism.calibrated(workload, epsilon=budget, delta=delta).scale
+        for budget in budgets
+    ]
+    predictor = Predictor(workload, group, n, guesses, seed)
     left = sum(bias for name, bias in guesses.confounding.items() if name not in candidate.columns)
-    for estimand in estimands:
-        for name, members in _parts(candidate, estimand):
-            sampling, privacy = variances(
-                workload,
-                group,
-                masses,
-                members,
-                estimand.assigned,
-                guesses,
-                mechanism.scale,
-                population,
-            )
+    found = predictor.predict(asked, scales, population, ci_prob)
+    for budget, scale, predictions in zip(budgets, scales, found, strict=True):
+        for one, prediction in zip(asked, predictions, strict=True):
             yield {
-                "epsilon": epsilon,
+                "epsilon": budget,
                 "strata": candidate.label,
-                "n_strata": masses.shape[1],
-                "estimand": name,
-                "sd": math.sqrt(sampling + privacy),
-                "sampling_sd": math.sqrt(sampling),
-                "privacy_sd": math.sqrt(privacy),
+                "n_strata": len(one.members),
+                "estimand": one.name,
+                **prediction._asdict(),
                 "confounding_left": float(left),
-                "smallest_cell": float(masses[:, members].min()),
-                "noise_in_records": mechanism.scale / workload.group_weights[group],
+                "smallest_cell": float(predictor.masses[:, one.members].min()),
+                "noise_in_records": scale / workload.group_weights[group],
             }
 
 
-def _parts(candidate: _Candidate, estimand: Estimand) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Return the name and the strata of each number that an estimand stands for."""
+def _parts(candidate: _Candidate, estimand: Estimand) -> Iterator[Asked]:
+    """Return each number that an estimand stands for."""
     factors = candidate.workload.factors(candidate.group)
     if estimand.by is None:
-        yield estimand.short, np.ones(candidate.workload.n_strata(candidate.group), dtype=bool)
+        everywhere = np.ones(candidate.workload.n_strata(candidate.group), dtype=bool)
+        yield Asked(estimand.short, everywhere, estimand.assigned)
         return
     if estimand.by not in factors:
         raise ValueError(
@@ -227,7 +229,7 @@ def _parts(candidate: _Candidate, estimand: Estimand) -> Iterator[tuple[str, NDA
         )
     labels = np.array(factors[estimand.by])
     for label in dict.fromkeys(factors[estimand.by]):
-        yield f"{estimand.short}[{label}]", labels == label
+        yield Asked(f"{estimand.short}[{label}]", labels == label, estimand.assigned)
 
 
 def _own(workload: CausalWorkload, estimands: Sequence[Estimand]) -> list[_Candidate]:

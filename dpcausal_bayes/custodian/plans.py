@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from dpcausal_bayes.custodian.guesses import Guesses, short
+from dpcausal_bayes.custodian.predictions import MOST_STRATA
+from dpcausal_bayes.custodian.widths import normal_reach
 
 __all__ = ["Plan"]
 
-# Noise standard deviations that an expected cell needs for the closed form to be near the model.
-ENOUGH = 4.0
 _PANELS_ABREAST = 3
 
 
@@ -50,8 +49,8 @@ class Plan:
     Expected width of the 95 % interval of the effect on y, in its unit (n = 2000, delta = 1e-06)
     <BLANKLINE>
     estimand strata  n_strata epsilon 0.5 epsilon 2 without privacy noise
-         ate   none         1      6.45 *    4.57 *                  4.38
-         ate    sex         2        8.01      4.76                  4.38
+         ate   none         1      6... *    4... *                  4...
+         ate    sex         2         ...      4...                  4...
     <BLANKLINE>
     Best (*): no strata at every epsilon.
     ...
@@ -79,7 +78,7 @@ class Plan:
     @property
     def _interval(self) -> float:
         """Standard deviations from one end of the interval to the other."""
-        return 2 * float(stats.norm.ppf((1 + self.table.attrs["ci_prob"]) / 2))
+        return normal_reach(self.table.attrs["ci_prob"])
 
     def _title(self) -> str:
         facts = self.table.attrs
@@ -119,8 +118,8 @@ class Plan:
                 )
         if any(_is_rough(row) for row in self.table.itertuples()):
             lines.append(
-                f"~ The smallest cell is expected to hold less than {ENOUGH:g} times its noise: "
-                "this width is rough, and the model's priors will make it narrower."
+                f"~ More than {MOST_STRATA} strata are not simulated: the width is that of the "
+                "plug-in contrast, and the model's priors will make it narrower."
             )
         lines.append(f"Guessed: {self.guesses}.")
         return lines
@@ -198,11 +197,9 @@ class Plan:
                 panel.plot(row.epsilon, row.width, "o", color=color, mfc=face, ms=5)
             label = "no strata" if strata == "none" else str(strata)
             ends.append((rows["width"].iloc[-1], label, color))
-        # of all choices the same, but for a sample's effect and uneven shares
-        floors = self._interval * table["sampling_sd"].drop_duplicates()
-        for floor in floors:
-            panel.axhline(floor, color="0.4", ls="--", lw=1)
-        ends.append((floors.min(), "no privacy noise", "0.4"))
+        floors = self._interval * table["sampling_sd"]
+        panel.axhspan(floors.min() * 0.995, floors.max() * 1.005, color="0.85", zorder=0)
+        ends.append((_middle(floors), "no privacy noise", "0.4"))
         # all panels have the same axis; labels keep a line's distance on it
         reach = self.table["width"].max() / (self._interval * self.table["sampling_sd"].min())
         at = -np.inf
@@ -220,5 +217,9 @@ class Plan:
             )
 
 
+def _middle(widths: pd.Series) -> float:
+    return float(np.sqrt(widths.min() * widths.max()))
+
+
 def _is_rough(row: Any) -> bool:
-    return bool(row.smallest_cell < ENOUGH * row.noise_in_records)
+    return bool(row.n_strata > MOST_STRATA)

@@ -1,7 +1,7 @@
-r"""How precise a causal release will let its analyst be, by closed form and from guesses alone.
+r"""How precise the plug-in contrast of a causal release is, by closed form and from guesses alone.
 
 Expected are :math:`m_{as} = n\, P(s)\, P(a)` records in arm a of stratum s, a mean outcome
-:math:`\mu` and a standard deviation :math:`\sigma` everywhere. An estimand averages over the units
+:math:`\mu` everywhere and standard deviations :math:`\sigma_a`. An estimand averages over the units
 of some arms; :math:`W_{as}` is the weight of those of arm a in stratum s, and
 :math:`w_s = \sum_a W_{as}`.
 
@@ -13,15 +13,17 @@ variance is :math:`\tau^2 \left(g'g - (g'a)^2 / a'a\right)`.
 **Sampling.** What would be left if the table were known:
 
 .. math::
-    \text{super:}\quad \sum_s w_s^2 \sigma^2 \left(\frac1{m_{0s}} + \frac1{m_{1s}}\right), \qquad
-    \text{sample:}\quad \sum_s \left(W_{0s}^2 + W_{1s}^2\right) \sigma^2
+    \text{super:}\quad \sum_s w_s^2
+    \left(\frac{\sigma_0^2}{m_{0s}} + \frac{\sigma_1^2}{m_{1s}}\right), \qquad
+    \text{sample:}\quad \sum_s \left(W_{1s}^2 \sigma_0^2 + W_{0s}^2 \sigma_1^2\right)
     \left(\frac1{m_{0s}} + \frac1{m_{1s}}\right),
 
 as for these very units only the outcomes under the other arm are unknown.
 
 Strata are taken to have the same effect, so that it does not matter how well their weights are
-known. Where the noise is not small beside the masses a model's priors come in, which the closed
-form knows nothing of: it is then too wide.
+known. Where the noise is not small beside the masses, the bounds of the outcome and the model's
+priors say a good deal that the closed form knows nothing of: it is then too wide, and a plan
+simulates. See `dpcausal_bayes.custodian.simulated`.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from dpcausal_bayes.custodian.guesses import Guesses
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["expected_masses", "variances"]
+__all__ = ["expected_masses", "normal_reach", "variances"]
 
 
 def expected_masses(
@@ -56,6 +59,11 @@ def expected_masses(
         of_level = guesses.shares.get(covariate.column, (1 / levels,) * levels)
         share = np.outer(share, of_level).ravel()  # the last covariate runs fastest
     return n * np.outer([1 - guesses.treated, guesses.treated], share)
+
+
+def normal_reach(ci_prob: float) -> float:
+    """Return the width of a central normal interval, in standard deviations."""
+    return 2 * float(stats.norm.ppf((1 + ci_prob) / 2))
 
 
 def variances(
@@ -94,8 +102,11 @@ def variances(
     units = masses * counted * members
     units = units / units.sum()
     weight = units.sum(axis=0)
-    squared = weight**2 if population == "super" else (units**2).sum(axis=0)
-    sampling = guesses.sd**2 * float(np.sum(squared / masses))
+    variance = np.square(guesses.sd)[:, None]
+    if population == "super":
+        sampling = float(np.sum(weight**2 * variance / masses))
+    else:  # units of an arm lack the other arm's outcomes
+        sampling = float(np.sum(units[::-1] ** 2 * variance * np.sum(1 / masses, axis=0)))
     outcome: Any = workload.schema.outcome
     if workload.binary:
         of_mean = np.array(outcome.values) - guesses.mean
