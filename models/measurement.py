@@ -7,8 +7,9 @@ a: at least the arm totals. Weighted least squares pools them,
 .. math:: \hat a = V \sum_g A_g' D_g^{-1} q_g, \qquad
           V = \Big(\sum_g A_g' D_g^{-1} A_g\Big)^{-1} = D - U U',
 
-with D the noise of the group's own queries and U of few columns. For normal noise
-:math:`\hat a` holds all that the release says of a.
+with D diagonal and U of few columns: D is the noise of the group's own queries, or less where
+another group has all of its covariates. For normal noise :math:`\hat a` holds all that the release
+says of a.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ def pooling(release: MomentRelease, group: int) -> Pooling:
     design, way = np.concatenate(sums), np.concatenate(ways)
     weighted = design / (way**2 @ release.noise_scale**2)[:, None]
     pooled = np.linalg.inv(design.T @ weighted)
+    # Strata that another group tells apart too are known better, all alike: so U has fewer columns.
+    variance[:size] = np.linalg.eigvalsh(pooled[:size, :size])[-1]
     # in units of each query's own noise, as the squares may have a very different one
     sd = np.sqrt(variance)
     value, vector = np.linalg.eigh(np.eye(n_moments) - pooled / np.outer(sd, sd))
