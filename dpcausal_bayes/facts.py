@@ -51,7 +51,7 @@ def modelled_group(release: MomentRelease, model: pm.Model) -> int:
     ValueError
         None does: the model is of another release.
     """
-    strata, workload = tuple(model.coords.get("stratum") or ()), release.workload
+    strata, workload = tuple(model.coords.get("stratum") or ()), release.causal_workload
     for group in range(len(workload.groups)):
         if workload.strata(group) == strata:
             return group
@@ -86,7 +86,7 @@ def _gram_facts(release: MomentRelease) -> xr.Dataset:
 
 
 def _moment_facts(release: MomentRelease, group: int) -> xr.Dataset:
-    workload, pooled = release.workload, pooling(release, group)
+    workload, pooled = release.causal_workload, pooling(release, group)
     scale = workload.split(release.noise_scale)[0][group]
     mass_scale = np.sqrt((scale**2).sum(-1)) if workload.binary else scale[..., 0]
     cells = release.cells(group)

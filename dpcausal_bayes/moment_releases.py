@@ -169,12 +169,12 @@ class MomentRelease(
 
     def cells(self, group: int = 0) -> NDArray[np.float64]:
         """Return a group's noisy queries, in records, shape (2, L, 2): arm, stratum, part."""
-        return self._causal.split(self.noisy)[0][group]
+        return self.causal_workload.split(self.noisy)[0][group]
 
     @property
     def squares(self) -> NDArray[np.float64] | None:
         """Noisy sums of y^2 - 1/2 by arm, in records, or ``None`` for two outcome levels."""
-        return self._causal.split(self.noisy)[1]
+        return self.causal_workload.split(self.noisy)[1]
 
     def gram(self) -> NDArray[np.float64]:
         """Return the noisy sums of products of (1, phi, y), in records: (2, 1 + p, 1 + p).
@@ -211,10 +211,12 @@ class MomentRelease(
         write_file(path, FORMAT, FORMAT_VERSION, self)
 
     @property
-    def _causal(self) -> CausalWorkload:
+    def causal_workload(self) -> CausalWorkload:
+        """The workload, where it has strata: what `cells` and models of strata need."""
         if not isinstance(self.workload, CausalWorkload):
             raise TypeError(
-                "this release has no strata: its workload is a GramWorkload; use gram()"
+                "this release has no strata: its workload is a GramWorkload; use gram() and "
+                "gram_regression"
             )
         return self.workload
 

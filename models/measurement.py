@@ -63,7 +63,7 @@ def pooling(release: MomentRelease, group: int) -> Pooling:
     release : MomentRelease
     group : int
     """
-    workload = release.workload
+    workload = release.causal_workload
     variances = workload.split(release.noise_scale**2)
     size = variances[0][group].size
     n_moments = size + (0 if workload.binary else 2)
@@ -111,4 +111,4 @@ def _common_sums(
     cells = list(dict.fromkeys(labels[0]))
     member = [np.array([[cell == label for label in row] for cell in cells]) for row in labels]
     first, second = (np.kron(np.eye(2), np.kron(m, np.eye(2))) for m in member)
-    return first, second
+    return np.asarray(first), np.asarray(second)

@@ -48,7 +48,7 @@ def moment_likelihood(
     """
     model = pm.modelcontext(None)
     pm.Data("noise_aware", float(noise_aware))
-    workload, pooled = release.workload, pooling(release, group)
+    workload, pooled = release.causal_workload, pooling(release, group)
     own = workload.split(np.arange(workload.n_queries))[0][group].ravel()
     squares = workload.queries[len(workload.queries) - len(pooled.variance) + own.size :]
     model.add_coord("query", [*(workload.queries[j] for j in own), *squares])
@@ -80,7 +80,7 @@ class _Scored:
     def __init__(
         self, release: MomentRelease, group: int, pooled: Pooling, noise_aware: bool
     ) -> None:
-        self.n_strata = release.workload.n_strata(group)
+        self.n_strata = release.causal_workload.n_strata(group)
         self.noise_aware = noise_aware
         # noise that is ignored has no redundancy either
         self.redundancy = pooled.redundancy if noise_aware else pooled.redundancy[:, :0]

@@ -52,8 +52,8 @@ def stratum_space(sizes: Sequence[int]) -> StratumSpace:
     for k, levels in enumerate(sizes):
         if levels > 1:
             before, after = math.prod(sizes[:k]), math.prod(sizes[k + 1 :])
-            contrasts = np.kron(np.ones((before, 1)), helmert(levels).T)
-            columns.append(np.kron(contrasts, np.ones((after, 1))))
+            contrasts = np.tile(helmert(levels).T, (before, 1))
+            columns.append(np.repeat(contrasts, after, axis=0))
     main = np.concatenate(columns, axis=1)
     additive = np.concatenate([np.ones((n_strata, 1)), main], axis=1)
     rest = n_strata - additive.shape[1]

@@ -205,7 +205,7 @@ def aipw(
     assigned, clip = _assigned(estimand), _limits(clip)
 
     def of_kept(kept: NDArray[np.bool_]) -> Formula:
-        design = _main_effects(release.workload.factors(group), kept)
+        design = _main_effects(release.causal_workload.factors(group), kept)
 
         def formula(mass: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:
             ratio = _ratio(mass, assigned, clip)
@@ -231,7 +231,7 @@ def _estimate(
 ) -> DirectEstimate:
     """Evaluate a formula on the strata that both arms are seen in, with its variance."""
     _check(release, group)
-    workload = release.workload
+    workload = release.causal_workload
     cells = release.cells(group)
     mass, total = cell_sums(workload, cells)
     kept = np.all(mass > 0, axis=0)
@@ -313,7 +313,7 @@ def _check(release: Any, group: Any) -> None:
             f"release is a {type(release).__name__}: it must be a MomentRelease; the closed forms "
             "of a label release are debiased and centred_histogram_contrast"
         )
-    groups = len(release.workload.groups)
+    groups = len(release.causal_workload.groups)
     if isinstance(group, bool) or not isinstance(group, int) or not 0 <= group < groups:
         raise ValueError(f"group is {group!r}: the workload's groups are 0 to {groups - 1}")
 

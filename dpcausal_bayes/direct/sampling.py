@@ -26,7 +26,7 @@ def sampling_variance(
     of means in the covariance drops out.
     """
     cells = release.cells(group)[:, kept]
-    if release.workload.binary:
+    if release.causal_workload.binary:
         return float(np.sum(gradient**2 * cells))
     mass, total = cells[..., 0], cells[..., 1]
     of_mass, of_total = gradient[..., 0], gradient[..., 1]
@@ -44,7 +44,7 @@ def within_variance(release: MomentRelease, group: int) -> NDArray[np.float64]:
     variance unknown; it is then the largest that outcomes in [-1, 1] can have, 1.
     """
     cells = release.cells(group)
-    noise = release.workload.split(release.noise_scale)[0][group][0, 0, 0]
+    noise = release.causal_workload.split(release.noise_scale)[0][group][0, 0, 0]
     squares: Any = release.squares
     variance = np.ones(2)
     for arm, (mass, total) in enumerate(np.moveaxis(cells, -1, 1)):
