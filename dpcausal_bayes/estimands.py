@@ -222,12 +222,12 @@ def estimate(
     xarray.DataTree
         The tree with these groups added, or replaced:
 
-        - ``estimands`` (chain, draw[, by]), in units of the outcome's scores;
+        - ``estimands`` (chain, draw[, by]), in units of the outcome, or of its levels' scores;
         - ``confidential_estimands``: the same contrasts of the confidential table's own cell
           means, drawn given the release: what the table itself would have said;
         - ``prior_estimands``: the same estimands from the prior's draws;
-        - ``estimand_support`` ([by]): the share of an estimand's weight on strata where both arms
-          have units. The rest is driven by the prior.
+        - ``estimand_support`` ([by]): the share of an estimand's weight on clusters or strata where
+          both arms have units, or are seen through the noise. The rest is driven by the prior.
 
     Raises
     ------
@@ -237,8 +237,8 @@ def estimate(
     Examples
     --------
     ``tree = estimate(tree, [ATE(), ATT(), ATE(by="cluster")], population="super")`` after
-    ``tree = fit(model, release)``; then ``arviz.summary(tree, group="estimands")``. The whole way
-    is shown in `report`.
+    ``tree = fit(model, release)``; then ``arviz.summary(tree, group="estimands")``. Of a moment
+    release, ``by`` names a covariate of the strata. The whole way is shown in `report`.
     """
     estimands = _checked(estimands)
     if population not in POPULATIONS:
