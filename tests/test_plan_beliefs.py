@@ -10,7 +10,7 @@ from dpcausal_bayes.custodian.simulated import CHAINS, WIDER, _mode, _slices, po
 from dpcausal_bayes.models.priors import MomentPriors
 from dpcausal_bayes.models.strata import stratum_space
 from dpcausal_bayes.models.stratum_laws import StratumLaw, record_moments
-from dpcausal_bayes.models.surfaces import stratum_law, surfaces
+from dpcausal_bayes.models.surfaces import prior_mean, stratum_law, surfaces
 
 LEVELS = pytest.mark.parametrize("levels", [(), (3,), (1, 4), (3, 2), (2, 3, 2)], ids=str)
 KINDS = pytest.mark.parametrize("binary", [False, True], ids=["bounded", "binary"])
@@ -43,29 +43,41 @@ def test_the_law_is_the_default_models(levels, binary):
     z = np.random.default_rng(1).normal(size=beliefs.size)
     coefficient = np.zeros(len(form.centre))
     first, last = 0, beliefs.size
+    slopes = {"confounding": 0.0, "gain": 0.0}
+    if beliefs.n_strata > 1:
+        place = beliefs.size - 2 - 2 * (not binary) - len(form.spreads)
+        slopes = {
+            "confounding": MomentPriors().confounding_sd * z[place],
+            "gain": MomentPriors().gain_sd * z[place + 1],
+        }
+        for name, slope in slopes.items():
+            coefficient[form.labels.index(f"{name} 1")] = slope
+    selection = {}
     for surface, name, columns in beliefs._parts:
         moved = columns @ z[first : first + columns.shape[1]]
         first += columns.shape[1]
-        if name == "level":
-            own = [k for k, label in enumerate(form.labels) if label == f"{surface} 1"]
-        else:
+        kind = {"level": "", "main": "main ", "rest": "interaction "}[name]
+        if kind:
             last -= 1
             moved = moved * np.exp(MomentPriors().spread_sd * z[last])
-            kind = {"main": "main", "rest": "interaction"}[name]
-            own = [
-                k for k, label in enumerate(form.labels) if label.startswith(f"{surface} {kind} ")
-            ]
+        if surface == "propensity" and kind:
+            selection[name] = moved
+        own = [k for k, label in enumerate(form.labels) if label.startswith(f"{surface} {kind}")]
+        own = [k for k in own if len(form.labels[k].split()) == 2 + bool(kind)]
         basis = getattr(form, surface)[:, own]
-        coefficient[own] = np.linalg.lstsq(basis, moved)[0]
-        np.testing.assert_allclose(basis @ coefficient[own], moved, atol=1e-12)
+        # the part of baseline and effect that goes with the propensity is in the prior's mean
+        follows = {"baseline": slopes["confounding"], "effect": slopes["gain"]}.get(surface, 0.0)
+        mean = follows * selection[name] if kind and surface in ("baseline", "effect") else 0.0
+        coefficient[own] = np.linalg.lstsq(basis, moved + mean)[0]
+        np.testing.assert_allclose(basis @ coefficient[own], moved + mean, atol=1e-12)
+        np.testing.assert_allclose(
+            basis @ prior_mean(form, coefficient, np)[own], mean * np.ones(len(moved)), atol=1e-12
+        )
         # and the two bases have the same prior
         scaled = basis * form.scale[own]
         np.testing.assert_allclose(scaled @ scaled.T, columns @ columns.T, atol=1e-12)
-    if beliefs.n_strata > 1:
-        coefficient[form.confounding == 1] = MomentPriors().confounding_sd * z[first]
-        coefficient[form.gain == 1] = MomentPriors().gain_sd * z[first + 1]
-        first += 2
     if not binary:
+        first += 2 * (beliefs.n_strata > 1)
         odds = (
             MomentPriors().dispersion_centre + MomentPriors().dispersion_sd * z[first : first + 2]
         )

@@ -184,7 +184,7 @@ class Plan:
         panel.xaxis.set_major_locator(FixedLocator(sorted(set(self.table["epsilon"]))))
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         panel.xaxis.set_minor_locator(NullLocator())
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
         panel.yaxis.set_major_formatter(FuncFormatter(lambda y, _: short(y)))
         panel.yaxis.set_minor_locator(NullLocator())
         panel.spines[["top", "right"]].set_visible(False)
