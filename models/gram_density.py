@@ -24,8 +24,7 @@ from dpcausal_bayes.models.gram_laws import GramForm, GramLaw, covariance
 
 __all__ = ["expected", "gram_likelihood", "gram_logp"]
 
-_DIMENSIONS = (1, 2, 3, 2, 1, 1)  # of the parts of a law
-_PARTS = len(_DIMENSIONS)
+_DIMENSIONS = (1, 2, 3, 1, 1)  # of share, mean, factor, common and difference
 _LOG_2PI = math.log(2 * math.pi)
 
 
@@ -74,12 +73,11 @@ def gram_likelihood(form: GramForm, law: GramLaw, data: dict[str, Any]) -> Any:
     """
 
     def logp(value: Any, *parameters: Any) -> Any:
-        return gram_logp(form, GramLaw(*parameters[:_PARTS]), value, *parameters[_PARTS:])
+        return gram_logp(form, GramLaw(*parameters[:5]), value, *parameters[5:])
 
     def random(*parameters: Any, rng: np.random.Generator, size: Any = None) -> Any:
-        noise_sd, records = parameters[_PARTS:]
-        law = GramLaw(*parameters[:_PARTS])
-        return records * expected(form, law) + rng.normal(0, noise_sd)
+        noise_sd, records = parameters[5:]
+        return records * expected(form, GramLaw(*parameters[:5])) + rng.normal(0, noise_sd)
 
     return pm.CustomDist(
         "release",
@@ -88,25 +86,25 @@ def gram_likelihood(form: GramForm, law: GramLaw, data: dict[str, Any]) -> Any:
         pm.Data("records", data["records"]),
         logp=logp,
         random=random,
-        signature="(a),(a,p),(a,p,p),(a,p),(z),(z),(q),()->(q)",
+        signature="(a),(a,p),(a,p,p),(z),(z),(q),()->(q)",
         observed=pm.Data("released", data["released"], dims="query"),
         dims="query",
     )
 
 
 class _GramDensity(Op):
-    """Log-density, and its gradients in the six parts of a law, as seven outputs."""
+    """Log-density, and its gradients in the five parts of a law, as six outputs."""
 
     __props__ = ()
 
     def make_node(self, *inputs: Any) -> Apply:
-        real = [pt.as_tensor_variable(x, dtype="float64") for x in inputs[: _PARTS + 3]]
-        whole = [pt.as_tensor_variable(x, dtype="int64") for x in inputs[_PARTS + 3 :]]
+        real = [pt.as_tensor_variable(x, dtype="float64") for x in inputs[:8]]
+        whole = [pt.as_tensor_variable(x, dtype="int64") for x in inputs[8:]]
         dimensions = (*_DIMENSIONS, 1, 1, 0, 2, 2, 1)
         for x, ndim in zip([*real, *whole], dimensions, strict=True):
             if x.type.ndim != ndim:
                 raise ValueError(f"got {x.type.ndim} dimensions where {ndim} are wanted")
-        gradients = [pt.tensor(dtype="float64", shape=x.type.shape) for x in real[:_PARTS]]
+        gradients = [pt.tensor(dtype="float64", shape=x.type.shape) for x in real[:5]]
         return Apply(self, [*real, *whole], [pt.tensor(dtype="float64", shape=(1,)), *gradients])
 
     def perform(self, node: Apply, inputs: list[Any], output_storage: list[Any]) -> None:
@@ -114,10 +112,10 @@ class _GramDensity(Op):
             storage[0] = value
 
     def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
-        return [(1,), *shapes[:_PARTS]]
+        return [(1,), *shapes[:5]]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        return [[True] * (_PARTS + 1)] * _PARTS + [[False] * (_PARTS + 1)] * 6
+        return [[True] * 6] * 5 + [[False] * 6] * 6
 
     def pullback(
         self, inputs: list[Variable], outputs: list[Variable], cotangents: list[Variable]
@@ -129,15 +127,13 @@ class _GramDensity(Op):
 
 
 @numba_dispatch.numba_njit
-def _orthonormal_rows(
-    free: Any, own: Any, start: Any, rows: Any, overlap: Any, length: Any
-) -> None:
+def _orthonormal_rows(free: Any, start: Any, rows: Any, overlap: Any, length: Any) -> None:
     """Make the rows of each block orthonormal, one after the other (Gram and Schmidt)."""
     p = len(start)
     for i in range(p):
         for a in range(i + 1):
             rows[i, a] = free[i, a]
-        rows[i, i] = own[i]
+        rows[i, i] = 1.0
         for j in range(start[i], i):
             total = 0.0
             for a in range(start[i]):
@@ -155,16 +151,9 @@ def _orthonormal_rows(
 
 @numba_dispatch.numba_njit
 def _pull_rows(
-    free: Any,
-    start: Any,
-    rows: Any,
-    overlap: Any,
-    length: Any,
-    d_rows: Any,
-    d_free: Any,
-    d_own: Any,
+    free: Any, start: Any, rows: Any, overlap: Any, length: Any, d_rows: Any, d_free: Any
 ) -> None:
-    """Turn gradients in orthonormal rows into gradients in free rows and own parts."""
+    """Turn gradients in orthonormal rows into gradients in the free ones."""
     p = len(start)
     for i in range(p - 1, -1, -1):
         along = 0.0
@@ -172,7 +161,6 @@ def _pull_rows(
             along += d_rows[i, a] * rows[i, a]
         for a in range(i + 1):
             d_rows[i, a] = (d_rows[i, a] - along * rows[i, a]) / length[i]
-        d_own[i] = d_rows[i, i]
         for a in range(start[i]):
             d_free[i, a] = d_rows[i, a]
         for j in range(start[i], i):
@@ -190,7 +178,6 @@ def _kernel(
     share: Any,
     mean: Any,
     factor: Any,
-    own: Any,
     common: Any,
     difference: Any,
     released: Any,
@@ -199,12 +186,12 @@ def _kernel(
     pairs: Any,
     place: Any,
     start: Any,
-) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Compute log-density and gradients, with plain loops for numba."""
     p, asked = mean.shape[1], len(pairs)
     n = records.item()
     d_share, d_mean = np.zeros(2), np.zeros((2, p))
-    d_factor, d_own = np.zeros((2, p, p)), np.zeros((2, p))
+    d_factor = np.zeros((2, p, p))
     d_common, d_difference = np.zeros(len(common)), np.zeros(len(common))
     logp = np.full(1, -0.5 * _LOG_2PI * len(released))
     for t in range(2):
@@ -213,7 +200,7 @@ def _kernel(
         overlap, length = np.zeros((p, p)), np.zeros(p)
         for k in range(len(place)):
             free[place[k, 0], place[k, 1]] = common[k] + side * difference[k]
-        _orthonormal_rows(free, own[t], start, rows, overlap, length)
+        _orthonormal_rows(free, start, rows, overlap, length)
         for i in range(p):
             for j in range(start[i], i + 1):
                 for a in range(j + 1):
@@ -249,12 +236,12 @@ def _kernel(
                 for a in range(j + 1):
                     d_factor[t, i, j] += d_root[i, a] * rows[j, a]
                     d_rows[j, a] += factor[t, i, j] * d_root[i, a]
-        _pull_rows(free, start, rows, overlap, length, d_rows, d_free, d_own[t])
+        _pull_rows(free, start, rows, overlap, length, d_rows, d_free)
         for k in range(len(place)):
             gradient = d_free[place[k, 0], place[k, 1]]
             d_common[k] += gradient
             d_difference[k] += side * gradient
-    return logp, d_share, d_mean, d_factor, d_own, d_common, d_difference
+    return logp, d_share, d_mean, d_factor, d_common, d_difference
 
 
 _density_and_gradient = numba_dispatch.numba_njit(_kernel, final_function=True)
@@ -262,5 +249,5 @@ _density_and_gradient = numba_dispatch.numba_njit(_kernel, final_function=True)
 
 @numba_dispatch.register_funcify_default_op_cache_key(_GramDensity)
 def _gram_density_in_numba(op: Op, node: Apply, **kwargs: Any) -> tuple[Any, int]:
-    version = 2  # of the kernel: part of the key of the compiled code's cache
+    version = 3  # of the kernel: part of the key of the compiled code's cache
     return numba_dispatch.numba_njit(_kernel), version

@@ -13,9 +13,9 @@ is known: with :math:`R_j` the share of the first level and of levels after j, a
 *Numeric columns* are alike, as of one free level, and have the share r of the variance
 :math:`1 - m^2 = 4 w (1 - w)`.
 
-*Rows.* A block of columns has free rows Z on all columns of blocks before it, and a part of each
-column's own, :math:`e^u`. The rows of :math:`(Z, \mathrm{diag}\,e^u)`, made orthonormal one after
-the other, are q; of one column that is :math:`(z, e^u)` over its length.
+*Rows.* A block of columns has free rows Z on all columns of blocks before it. The rows of (Z, I)
+made orthonormal one after the other are q; of one column that is z over
+:math:`\sqrt{1 + |z|^2}`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ class GramForm(NamedTuple):
     pairs : ndarray of int, shape (Q / 2, 2)
         The factors, in (1, phi, y), of each query of an arm.
     centre, scale : ndarray, shape (K,)
-        Prior mean and standard deviation: normal and independent.
+        Prior location and scale.
+    tails : ndarray, shape (G, K)
+        Which coefficients are jointly Student t: ones in a row. The others are normal.
+    degrees : float
+        Their degrees of freedom.
     labels : tuple of str
     """
 
@@ -55,6 +59,8 @@ class GramForm(NamedTuple):
     pairs: NDArray[np.int64]
     centre: NDArray[np.float64]
     scale: NDArray[np.float64]
+    tails: NDArray[np.float64]
+    degrees: float
     labels: tuple[str, ...]
 
     @property
@@ -64,15 +70,11 @@ class GramForm(NamedTuple):
 
 
 class GramLaw(NamedTuple):
-    """Shares (..., 2), means (..., 2, p), factors (..., 2, p, p), own parts (..., 2, p) and rows.
-
-    Free rows (..., Z) are those of the arms' average, and half of their difference.
-    """
+    """Shares (..., 2), means (..., 2, p), factors (..., 2, p, p) and free rows (..., Z) twice."""
 
     share: Any
     mean: Any
     factor: Any
-    own: Any
     common: Any
     difference: Any
 
@@ -104,16 +106,6 @@ def gram_form(workload: GramWorkload, priors: GramPriors) -> GramForm:
             priors.dispersion_sd,
         ),
         (
-            [
-                f"own {name}|{arm}"
-                for arm in arms
-                for name, first in zip(names, np.searchsorted(block, block), strict=True)
-                if first > 0
-            ],
-            0.0,
-            priors.own_sd,
-        ),
-        (
             [f"row {names[i]}, {names[j]}" for i, j in place],
             0.0,
             np.where(outcome, priors.outcome_sd, priors.row_sd),
@@ -124,6 +116,8 @@ def gram_form(workload: GramWorkload, priors: GramPriors) -> GramForm:
             np.where(outcome, priors.outcome_difference_sd, priors.row_difference_sd),
         ),
     ]
+    total = sum(len(labels) for labels, _, _ in parts)
+    column = np.append(np.full(total - 2 * len(place), -1), np.tile(place[:, 0], 2))
     return GramForm(
         block=block,
         numeric=numeric,
@@ -131,6 +125,8 @@ def gram_form(workload: GramWorkload, priors: GramPriors) -> GramForm:
         pairs=workload.pairs,
         centre=np.concatenate([np.full(len(labels), centre) for labels, centre, _ in parts]),
         scale=np.concatenate([np.broadcast_to(sd, len(labels)) for labels, _, sd in parts]),
+        tails=(np.unique(place[:, 0])[:, None] == column).astype(float),
+        degrees=priors.degrees,
         labels=tuple(label for labels, _, _ in parts for label in labels),
     )
 
@@ -147,10 +143,9 @@ def gram_law(form: GramForm, c: Any, xp: Any) -> GramLaw:
     """
     p, d, z = len(form.block), int(form.numeric.sum()), len(form.place)
     lead = c.shape[:-1] if xp is np else ()
-    later = form.start > 0
-    sizes = [1, 2 * p, 2 * d, 2 * int(later.sum()), z, z]
-    first, location, dispersion, own, common, difference = (
-        c[..., end - size : end] for end, size in zip(np.cumsum(sizes), sizes, strict=True)
+    ends = np.cumsum([1, 2 * p, 2 * d, z, z])
+    first, location, dispersion, common, difference = (
+        c[..., end - size : end] for end, size in zip(ends, [1, 2 * p, 2 * d, z, z], strict=True)
     )
     treated = 1 / (1 + xp.exp(-first))
     share = xp.concatenate([1 - treated, treated], axis=-1)
@@ -167,8 +162,7 @@ def gram_law(form: GramForm, c: Any, xp: Any) -> GramLaw:
     diagonal = 2 * xp.sqrt(w * rest / rest_before * share_of_variance)
     lower = -2 * w[..., :, None] * xp.sqrt(w / (rest * rest_before))[..., None, :]
     factor = np.eye(p) * diagonal[..., None, :] + below * lower
-    own = xp.exp(matvec(np.eye(p)[:, later], own.reshape((*lead, 2, int(later.sum())))))
-    return GramLaw(share, 2 * w - 1, factor, own, common, difference)
+    return GramLaw(share, 2 * w - 1, factor, common, difference)
 
 
 def covariance(form: GramForm, law: GramLaw) -> NDArray[np.float64]:
@@ -187,7 +181,7 @@ def covariance(form: GramForm, law: GramLaw) -> NDArray[np.float64]:
     for first in np.unique(form.start):
         own = np.flatnonzero(form.start == first)
         rows = free[..., own, :]
-        rows[..., np.arange(len(own)), own] = law.own[..., own]
+        rows[..., np.arange(len(own)), own] = 1.0
         if len(own) == 1:
             root[..., own, :] = rows / np.sqrt((rows**2).sum(-1, keepdims=True))
         else:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.models.gram_density import expected
 from dpcausal_bayes.models.gram_laws import GramForm, gram_law
+from dpcausal_bayes.models.gram_prior import student_tails
 from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["GramPilot", "gram_pilot"]
@@ -44,20 +45,23 @@ def gram_pilot(
     n : int
         Number of records.
     """
-    prior = 1 / form.scale**2
 
     def residual(c: NDArray[np.float64]) -> NDArray[np.float64]:
         return (released - n * expected(form, gram_law(form, c, np))) / noise_sd
 
+    def prior(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        return student_tails((c - form.centre) / form.scale, form.tails, form.degrees)
+
     def objective(c: NDArray[np.float64]) -> float:
-        return -0.5 * float((residual(c) ** 2).sum() + (prior * (c - form.centre) ** 2).sum())
+        return prior(c)[0] - 0.5 * float((residual(c) ** 2).sum())
 
     c = form.centre.copy()
     best = objective(c)
     for _ in range(STEPS):
         jacobian = n * _jacobian(form, c) / noise_sd[:, None]
-        precision = jacobian.T @ jacobian + np.diag(prior)
-        slope = jacobian.T @ residual(c) - prior * (c - form.centre)
+        weight = prior(c)[1] / form.scale**2
+        precision = jacobian.T @ jacobian + np.diag(weight)
+        slope = jacobian.T @ residual(c) - weight * (c - form.centre)
         step = np.linalg.solve(precision, slope)
         length, new = 1.0, objective(c + step)
         while length > 1e-3 and not new > best:

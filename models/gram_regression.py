@@ -11,8 +11,8 @@ from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.models.gram_density import gram_likelihood
 from dpcausal_bayes.models.gram_laws import GramForm, gram_form, gram_law
 from dpcausal_bayes.models.gram_pilot import gram_pilot
+from dpcausal_bayes.models.gram_prior import whitened_student
 from dpcausal_bayes.models.priors import GramPriors
-from dpcausal_bayes.models.whitening import whitened_normal
 from dpcausal_bayes.moment_releases import MomentRelease
 
 __all__ = ["gram_regression"]
@@ -29,7 +29,7 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
         q_{tij} \sim N\big(n\,\pi_t\,(C_{tij} + m_{ti} m_{tj}),\; s^2\big)
 
     for the products that the workload asks for, and alike for means and shares. Coefficients have
-    independent normal priors with the scales of `GramPriors`.
+    normal and Student priors with the scales of `GramPriors`.
 
     What the table would have said is then known up to noise. How far it is from the population is
     drawn outside the sampler, by `dpcausal_bayes.estimate`: see
@@ -97,8 +97,15 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
         pm.Data("noise_aware", 1.0)
         location = pm.Data("pilot_location", data["pilot_location"], dims="term")
         scale = pm.Data("pilot_scale", data["pilot_scale"])
-        coefficient = whitened_normal(
-            "coefficient", form.centre, form.scale, location, scale, dims="term"
+        coefficient = whitened_student(
+            "coefficient",
+            form.centre,
+            form.scale,
+            form.tails,
+            form.degrees,
+            location,
+            scale,
+            dims="term",
         )
         law = gram_law(form, coefficient, pt)
         pm.Deterministic("share", law.share, dims="arm")

@@ -120,9 +120,9 @@ class GramPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     All columns lie in [-1, 1]. The arms' means have independent priors, so an effect is pooled
     towards nothing. Rows of correlations are those of the two arms' average, plus or minus half of
-    their difference; a row z of a column, with its own part :math:`e^u`, makes
-    :math:`|z|^2 / (e^{2u} + |z|^2)` of its variance that of the columns before it. The own part is
-    free so that columns which nearly repeat others do no violence to the prior.
+    their difference; a row z of a column makes :math:`|z|^2 / (1 + |z|^2)` of its variance that of
+    the columns before it. All entries of a column's rows are jointly Student t, so that a column
+    which nearly repeats others does no violence to the prior.
 
     Parameters
     ----------
@@ -139,8 +139,8 @@ class GramPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     outcome_sd, outcome_difference_sd : float
         The same of the outcome's row, from which the slopes come. Wide, since shrunken slopes leave
         confounding in the effect.
-    own_sd : float
-        Of u, in either arm.
+    degrees : float
+        Degrees of freedom of the rows.
 
     Raises
     ------
@@ -161,7 +161,7 @@ class GramPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     row_difference_sd: float = 0.25
     outcome_sd: float = 1.0
     outcome_difference_sd: float = 0.5
-    own_sd: float = 0.5
+    degrees: float = 4.0
 
     def __post_init__(self) -> None:
         _check_scales(self, real=("dispersion_centre",))

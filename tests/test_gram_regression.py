@@ -71,7 +71,7 @@ def test_draws_are_good(tree):
     summary = az.summary(tree, var_names=["share", "mean"], round_to="none")
     assert (summary["r_hat"] < 1.02).all()
     assert dict(tree["posterior"].sizes) == {
-        "chain": 2, "draw": 500, "term": 33, "arm": 2, "column": 4
+        "chain": 2, "draw": 500, "term": 27, "arm": 2, "column": 4
     }  # fmt: skip
 
 
