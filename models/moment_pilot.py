@@ -13,20 +13,21 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.models.measurement import Measurement
 from dpcausal_bayes.models.stratum_laws import StratumLaw, record_moments
-from dpcausal_bayes.models.surfaces import Surfaces, stratum_law
+from dpcausal_bayes.models.surfaces import Surfaces, prior_mean, stratum_law
 from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["Pilot", "pilot"]
 
 STEPS = 20
 CONVERGED = 1e-3  # gain in log density
+VAGUE = 0.7  # share of its prior variance above which the prior speaks
 
 
 class Pilot(NamedTuple):
     """Location (K,), scale (K, K) and centring (K,) of the coefficients.
 
-    Centring is the power w of a spread that a coefficient is sampled with: 1 where the release says
-    much about it, 0 where the prior speaks.
+    Centring is 1 for the coefficients of a spread about which the release says much, 0 where the
+    prior speaks: see `dpcausal_bayes.models.coefficients`, whose coordinates these are.
     """
 
     location: NDArray[np.float64]
@@ -45,14 +46,14 @@ def pilot(form: Surfaces, measured: Measurement, n: int) -> Pilot:
     n : int
         Number of records.
     """
-    prior = 1 / form.scale**2
-    c = form.centre.copy()
+    c = prior_mean(form, form.centre, np)
     best, residual, covariance = _objective(form, measured, n, c)
     for _ in range(STEPS):
         jacobian = n * _jacobian(form, c)
         weighted = np.linalg.solve(covariance, np.column_stack([jacobian, residual]))
-        precision = jacobian.T @ weighted[:, :-1] + np.diag(prior)
-        step = np.linalg.solve(precision, jacobian.T @ weighted[:, -1] - prior * (c - form.centre))
+        pull, slope = _prior_residual(form, c)
+        precision = jacobian.T @ weighted[:, :-1] + slope.T @ slope
+        step = np.linalg.solve(precision, jacobian.T @ weighted[:, -1] - slope.T @ pull)
         length = 1.0
         new = _objective(form, measured, n, c + step)
         while length > 1e-3 and not new[0] > best:
@@ -64,8 +65,32 @@ def pilot(form: Surfaces, measured: Measurement, n: int) -> Pilot:
             best, residual, covariance = new
         if not gain > CONVERGED:
             break
-    left = np.diag(np.linalg.inv(precision)) * prior  # share of the prior variance
-    return Pilot(c, whitener(precision), np.clip(1 - left, 0, 1) ** 4)
+    return _coordinates(form, c, precision)
+
+
+def _coordinates(form: Surfaces, c: NDArray[np.float64], precision: NDArray[np.float64]) -> Pilot:
+    """Choose what is sampled: the coefficients, or where w = 0 those less their prior means."""
+    left = np.diag(np.linalg.inv(precision)) / form.scale**2  # share of the prior variance
+    centring = np.ones(len(c))
+    for spread in range(len(form.spreads)):
+        own = form.spread_of == spread
+        centring[own] = left[own].mean() < VAGUE
+    slope = form.scale[:, None] * _prior_residual(form, c)[1]  # of c less its prior mean
+    shifted = (centring == 0)[:, None]
+    back = np.linalg.inv(np.where(shifted, slope, np.eye(len(c))))
+    location = c - (1 - centring) * prior_mean(form, c, np)
+    return Pilot(location, whitener(back.T @ precision @ back), centring)
+
+
+def _prior_residual(
+    form: Surfaces, c: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how far coefficients are from their prior means, in scales, and its derivative."""
+    axes = np.pad(np.eye(len(c)), ((0, 1), (0, 0)))
+    padded = np.append(c, 0.0)[:, None]
+    moved = padded[form.slope] * axes[form.parent] + padded[form.parent] * axes[form.slope]
+    residual = (c - prior_mean(form, c, np)) / form.scale
+    return residual, (np.eye(len(c)) - moved) / form.scale[:, None]
 
 
 def _objective(
@@ -83,11 +108,8 @@ def _objective(
     if sign <= 0:
         return -np.inf, residual, covariance
     log_density = -0.5 * (residual @ np.linalg.solve(covariance, residual) + log_determinant)
-    return (
-        log_density - 0.5 * float(((c - form.centre) ** 2 / form.scale**2).sum()),
-        residual,
-        (covariance),
-    )
+    pull = _prior_residual(form, c)[0]
+    return log_density - 0.5 * float(pull @ pull), residual, covariance
 
 
 def _jacobian(form: Surfaces, c: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -97,11 +119,7 @@ def _jacobian(form: Surfaces, c: NDArray[np.float64]) -> NDArray[np.float64]:
     d_logit = form.log_share + sign * form.propensity
     d_logit = d_logit - np.einsum("ts,tsk->k", law.share, d_logit)
     d_share = law.share[..., None] * d_logit
-    selection = form.selection @ c
-    d_baseline = form.baseline + (form.confounding @ c) * form.selection
-    d_baseline = d_baseline + np.outer(selection, form.confounding)
-    d_effect = form.effect + (form.gain @ c) * form.selection + np.outer(selection, form.gain)
-    d_mean = (1 - law.mean**2)[..., None] * (d_baseline + sign * d_effect)
+    d_mean = (1 - law.mean**2)[..., None] * (form.baseline + sign * form.effect)
     d_outcome = d_share * law.mean[..., None] + law.share[..., None] * d_mean
     if form.dispersion is None:
         high = (d_share + d_outcome) / 2

@@ -94,7 +94,7 @@ class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     0.5
     """
 
-    spread_sd: float = 0.7
+    spread_sd: float = 0.5
     share_main: float = 0.7
     share_interaction: float = 0.3
     propensity_sd: float = 1.5

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.models.coefficients import coefficients
 from dpcausal_bayes.models.measurement import pooling
 from dpcausal_bayes.models.moment_likelihood import moment_likelihood
 from dpcausal_bayes.models.moment_pilot import pilot
@@ -16,7 +16,6 @@ from dpcausal_bayes.models.priors import MomentPriors
 from dpcausal_bayes.models.strata import stratum_space
 from dpcausal_bayes.models.stratum_laws import StratumLaw
 from dpcausal_bayes.models.surfaces import Surfaces, stratum_law, surfaces
-from dpcausal_bayes.models.whitening import whitened_normal
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -37,19 +36,19 @@ def stratified_moments(
 
     .. math::
         \pi_{ts} &\propto \exp(\ell_s \mp e_s / 2), \qquad
-        \mu_{ts} = \tanh(b'_s \mp d'_s / 2), \qquad
+        \mu_{ts} = \tanh(b_s \mp d_s / 2), \qquad
         v_{ts} = r_t (1 - \mu_{ts}^2) \\
-        b'_s &= b_s + \kappa (e_s - e_0), \qquad d'_s = d_s + \gamma (e_s - e_0) \\
         f_s &= f_0 + (M c)_s + (I c')_s, \quad f_0 \sim N(0, \cdot^2), \quad
-        c \sim N(0, \tau_f^2), \quad c' \sim N(0, \tau_f'^2)
+        c \sim N(m_f, \tau_f^2), \quad c' \sim N(m'_f, \tau_f'^2)
         \quad (f = \ell, e, b, d;\ \ell_0 = 0) \\
+        m_\ell &= m_e = 0, \quad m_b = \kappa c_e, \quad m_d = \gamma c_e \\
         \hat a &\sim N(n\,m(\pi, \mu, r),\; n\,C(\pi, \mu, r) + D)
 
     M holds contrasts of each crossed covariate, I their interaction. The levels :math:`f_0` have
     wide priors and are pooled with nothing, so that the average effect is not shrunk; what varies
-    over strata is pooled towards its additive part, and that towards none. Pooling the baseline and
-    the propensity apart would take their alignment, the confounding, for noise and leave part of it
-    in the effect; the slope :math:`\kappa` lets them go together (Hahn et al. 2020).
+    over strata is pooled, and that of the means towards a multiple of the propensity's. Pooling
+    baseline and propensity apart would take their alignment, the confounding, for noise and leave
+    part of it in the effect; the slope :math:`\kappa` lets them go together (Hahn et al. 2020).
 
     Given the law of a record the confidential moments are integrated out as normal, with their
     exact mean and covariance (third and fourth moments are the beta law's), and the noise is normal
@@ -109,7 +108,7 @@ def stratified_moments(
             f"release is a {type(release).__name__}: stratified_moments models a MomentRelease; "
             "read one with load_release"
         )
-    workload = release.workload
+    workload = release.causal_workload
     whole = isinstance(group, int) and not isinstance(group, bool)
     if not whole or not 0 <= group < len(workload.groups):
         raise ValueError(
@@ -159,37 +158,19 @@ class _Design(NamedTuple):
         pooled = pooling(release, self.group)
         measured = pooled.measurement(release.noisy)
         first = pilot(self.form, measured, release.n)
-        data = {
+        return {
             "released": measured.value,
             "records": float(release.n),
             "noise_variance": pooled.variance * self.noise_aware,
             "pilot_location": first.location,
             "pilot_scale": first.scale,
+            "pilot_centring": first.centring,
         }
-        return data | ({"pilot_centring": first.centring} if self.form.spreads else {})
 
 
 def _law(form: Surfaces, data: dict[str, Any], priors: MomentPriors) -> StratumLaw:
-    r"""Add the coefficients and what they make.
-
-    A coefficient with spread :math:`\tau` of median :math:`\tau_0` is sampled as
-    :math:`u \sim N(0, \tau_0 (\tau/\tau_0)^w)`, from which :math:`c = u (\tau/\tau_0)^{1-w}`:
-    centred (w = 1) where the release says much about it, non-centred (w = 0) where it does not.
-    """
-    location = pm.Data("pilot_location", data["pilot_location"], dims="term")
-    scale = pm.Data("pilot_scale", data["pilot_scale"])
-    name, dims = "coefficient_offset", "term"
-    if not form.spreads:
-        offset = whitened_normal(name, form.centre, form.scale, location, scale, dims=dims)
-        coefficient = offset
-    else:
-        spread = pm.LogNormal("spread", np.log(form.median), priors.spread_sd, dims="surface")
-        centring = pm.Data("pilot_centring", data["pilot_centring"], dims="term")
-        relative = pt.concatenate([pt.log(spread / form.median), np.zeros(1)])[form.spread_of]
-        sd = form.scale * pt.exp(centring * relative)
-        offset = whitened_normal(name, form.centre, sd, location, scale, dims=dims)
-        coefficient = offset * pt.exp((1 - centring) * relative)
-    coefficient = pm.Deterministic("coefficient", coefficient, dims="term")
+    """Add the coefficients and what they make."""
+    coefficient = coefficients(form, data, priors.spread_sd)
     law: Any = stratum_law(form, coefficient, pt)
     cells = ("arm", "stratum")
     return StratumLaw(

@@ -12,7 +12,7 @@ from dpcausal_bayes.models.strata import StratumSpace
 from dpcausal_bayes.models.stratum_laws import StratumLaw
 from dpcausal_bayes.models.whitening import matvec
 
-__all__ = ["Surfaces", "stratum_law", "surfaces"]
+__all__ = ["Surfaces", "prior_mean", "stratum_law", "surfaces"]
 
 _SIGN = np.array([-0.5, 0.5])[:, None]  # control, treated
 
@@ -25,15 +25,13 @@ class Surfaces(NamedTuple):
     log_share, propensity, baseline, effect : ndarray, shape (S, K)
         Coefficients to log shares of strata, log odds of treatment, and the mean and difference
         of the arms' transformed means.
-    selection : ndarray, shape (S, K)
-        The part of the log odds of treatment that varies over strata.
-    confounding, gain : ndarray, shape (K,)
-        Which coefficient is the slope of the baseline, and of the effect, on that part; zeros where
-        there is one stratum.
     dispersion : ndarray, shape (2, K), or None
         Coefficients to the log odds of the arms' dispersions.
     centre, scale : ndarray, shape (K,)
-        Prior mean; prior standard deviation at the median of the spread.
+        Prior mean, but for what follows; prior standard deviation at the median of the spread.
+    parent, slope : ndarray of int, shape (K,)
+        Coefficients whose product is added to the prior mean: of the propensity, and a slope on
+        it. K for none.
     spread_of : ndarray of int, shape (K,)
         Which spread a coefficient has; one past the last for none, a scale that is fixed.
     labels, spreads : tuple of str
@@ -46,12 +44,11 @@ class Surfaces(NamedTuple):
     propensity: NDArray[np.float64]
     baseline: NDArray[np.float64]
     effect: NDArray[np.float64]
-    selection: NDArray[np.float64]
-    confounding: NDArray[np.float64]
-    gain: NDArray[np.float64]
     dispersion: NDArray[np.float64] | None
     centre: NDArray[np.float64]
     scale: NDArray[np.float64]
+    parent: NDArray[np.int64]
+    slope: NDArray[np.int64]
     spread_of: NDArray[np.int64]
     labels: tuple[str, ...]
     spreads: tuple[str, ...]
@@ -78,16 +75,16 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
     spreads = tuple(dict.fromkeys(block.spread for block in blocks if block.spread))
     total = sum(block.columns.shape[1] for block in blocks)
     maps = {name: np.zeros((n_strata, total)) for name in _SURFACES}
-    maps |= {name: np.zeros((1, total)) for name in ("confounding", "gain")}
-    maps |= {"dispersion": np.zeros((2, total)), "selection": np.zeros((n_strata, total))}
+    maps |= {"dispersion": np.zeros((2, total))}
     centre, scale = np.zeros(total), np.zeros(total)
-    spread_of = np.full(total, len(spreads))
+    spread_of, parent, slope = np.full(total, len(spreads)), *np.full((2, total), total)
     median, labels, first = np.zeros(len(spreads)), [], 0
+    place: dict[tuple[str, str], slice] = {}
     for block in blocks:
         own = slice(first, first + block.columns.shape[1])
-        maps[block.surface][:, own] = block.columns
-        if block.surface == "propensity" and block.spread:
-            maps["selection"][:, own] = block.columns
+        place[block.surface, block.spread.partition(" ")[2]] = own
+        if block.surface in maps:
+            maps[block.surface][:, own] = block.columns
         centre[own], scale[own] = block.centre, block.scale
         if block.spread:
             spread_of[own] = spreads.index(block.spread)
@@ -95,13 +92,19 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
         name = block.spread or block.surface
         labels += [f"{name} {k + 1}" for k in range(block.columns.shape[1])]
         first = own.stop
+    for surface, name in (("baseline", "confounding"), ("effect", "gain")):
+        for part in ("main", "interaction"):
+            if (surface, part) in place:
+                own, of_propensity = place[surface, part], place["propensity", part]
+                parent[own] = np.arange(of_propensity.start, of_propensity.stop)
+                slope[own] = place[name, ""].start
     return Surfaces(
-        **{name: maps[name] for name in (*_SURFACES, "selection")},
-        confounding=maps["confounding"][0],
-        gain=maps["gain"][0],
+        **{name: maps[name] for name in _SURFACES},
         dispersion=None if binary else maps["dispersion"],
         centre=centre,
         scale=scale,
+        parent=parent,
+        slope=slope,
         spread_of=spread_of,
         labels=tuple(labels),
         spreads=spreads,
@@ -151,17 +154,22 @@ def _blocks(space: StratumSpace, priors: MomentPriors, binary: bool) -> list[_Bl
     return [block for block in blocks if block.columns.shape[1]]
 
 
+def prior_mean(form: Surfaces, coefficient: Any, xp: Any) -> Any:
+    r"""Return the prior mean (K,) of the coefficients given those it depends on.
+
+    That of baseline and effect is in part a multiple of the propensity's: :math:`\\kappa c_e` and
+    :math:`\\gamma c_e`.
+    """
+    padded = xp.concatenate([coefficient, np.zeros(1)])
+    return form.centre + padded[form.parent] * padded[form.slope]
+
+
 def stratum_law(form: Surfaces, coefficient: Any, xp: Any) -> StratumLaw:
     """Return the law of a record given the coefficients (K,), arrays or tensors."""
     odds = matvec(form.propensity, coefficient)
     logit = matvec(form.log_share, coefficient) + _SIGN * odds
     weight = xp.exp(logit - logit.max())
-    baseline, effect = matvec(form.baseline, coefficient), matvec(form.effect, coefficient)
-    if form.n_strata > 1:
-        selection = matvec(form.selection, coefficient)
-        baseline = baseline + (form.confounding * coefficient).sum() * selection
-        effect = effect + (form.gain * coefficient).sum() * selection
-    mean = xp.tanh(baseline + _SIGN * effect)
+    mean = xp.tanh(matvec(form.baseline, coefficient) + _SIGN * matvec(form.effect, coefficient))
     dispersion = None
     if form.dispersion is not None:
         dispersion = 1 / (1 + xp.exp(-matvec(form.dispersion, coefficient)))

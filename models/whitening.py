@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.logprob.transforms import Transform
 
-__all__ = ["Whitening", "matvec", "whitened_normal", "whitener"]
+__all__ = ["GivenWhitening", "Whitening", "matvec", "whitened_normal", "whitener"]
 
 
 def matvec(matrix: Any, vector: Any) -> Any:
@@ -90,23 +90,26 @@ def whitened_normal(name: str, mean: Any, sd: Any, location: Any, scale: Any, *,
         random=random,
         support_point=lambda rv, size, mean, sd, location, scale: location,
         signature="(p),(p),(p),(p,p)->(p)",
-        default_transform=_GivenWhitening(),
+        default_transform=GivenWhitening(),
         dims=dims,
     )
 
 
-class _GivenWhitening(Transform):
+class GivenWhitening(Transform):
     """The transform of `whitened_normal`: m and W are its variable's last two parameters."""
 
     name = "whitening"
 
     def forward(self, value: Any, *inputs: Any) -> Any:
+        """Map y to z."""
         location, scale = inputs[-2:]
         return pt.linalg.solve_triangular(scale, value - location, lower=False)
 
     def backward(self, value: Any, *inputs: Any) -> Any:
+        """Map z to y."""
         location, scale = inputs[-2:]
         return location + matvec(scale, value)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Return log |W|."""
         return pt.log(pt.diagonal(inputs[-1])).sum()

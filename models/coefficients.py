@@ -1,0 +1,95 @@
+r"""The prior of a stratified model's coefficients, and what the sampler sees of them.
+
+A coefficient c has the prior :math:`N(m, \tau^2)`, with m in part a product of two others (see
+`dpcausal_bayes.models.surfaces`) and the spread :math:`\tau` unknown. Sampled is
+
+.. math:: u \sim N(w m, \tau_0^2 (\tau / \tau_0)^{2w}), \qquad
+          c = m + (\tau / \tau_0)^{1-w} (u - w m),
+
+with w = 1, u = c where the release says much (centred), and w = 0 where it does not (non-centred);
+and u in the pilot's coordinates, in which the posterior is round.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+
+from dpcausal_bayes.models.surfaces import Surfaces, prior_mean
+from dpcausal_bayes.models.whitening import GivenWhitening
+
+__all__ = ["coefficients"]
+
+
+def coefficients(form: Surfaces, data: dict[str, Any], spread_sd: float) -> Any:
+    """Add the coefficients (term), and their spreads (surface), to the model on the stack.
+
+    Parameters
+    ----------
+    form : Surfaces
+    data : dict
+        ``pilot_location``, ``pilot_scale`` and ``pilot_centring``.
+    spread_sd : float
+        Prior standard deviation of the logarithm of every spread.
+
+    Returns
+    -------
+    tensor, shape (K,)
+    """
+    location = pm.Data("pilot_location", data["pilot_location"], dims="term")
+    scale = pm.Data("pilot_scale", data["pilot_scale"])
+    centring = pm.Data("pilot_centring", data["pilot_centring"], dims="term")
+    relative: Any = np.zeros(len(form.centre))
+    if form.spreads:
+        spread = pm.LogNormal("spread", np.log(form.median), spread_sd, dims="surface")
+        log_ratio = pt.log(spread / form.median)
+        relative = pt.concatenate([log_ratio, np.zeros(1)])[form.spread_of]
+
+    def logp(u: Any, relative: Any, centring: Any, location: Any, scale: Any) -> Any:
+        mean = centring * _coefficient(form, u, relative, centring, pt)[1]
+        log_sd = np.log(form.scale) + centring * relative
+        normal = -0.5 * ((u - mean) * pt.exp(-log_sd)) ** 2 - log_sd
+        return normal.sum() - 0.5 * len(form.scale) * math.log(2 * math.pi)
+
+    def random(
+        relative: Any,
+        centring: Any,
+        location: Any,
+        scale: Any,
+        rng: np.random.Generator,
+        size: Any = None,
+    ) -> NDArray[np.float64]:
+        noise = form.scale * np.exp(centring * relative) * rng.standard_normal(len(form.scale))
+        # parents and slopes have no parents: once they are drawn, all means are known
+        first = centring * form.centre + noise
+        return noise + centring * _coefficient(form, first, relative, centring, np)[1]
+
+    offset = pm.CustomDist(
+        "coefficient_offset",
+        relative,
+        centring,
+        location,
+        scale,
+        logp=logp,
+        random=random,
+        support_point=lambda rv, size, relative, centring, location, scale: location,
+        signature="(p),(p),(p),(p,p)->(p)",
+        default_transform=GivenWhitening(),
+        dims="term",
+    )
+    found = _coefficient(form, offset, relative, centring, pt)[0]
+    return pm.Deterministic("coefficient", found, dims="term")
+
+
+def _coefficient(form: Surfaces, u: Any, relative: Any, centring: Any, xp: Any) -> Any:
+    """Return the coefficients of what is sampled, and their prior means."""
+    stretch = xp.exp((1 - centring) * relative)
+    # those that others depend on have no such mean themselves
+    alone = form.centre + stretch * (u - centring * form.centre)
+    mean = prior_mean(form, alone, xp)
+    return mean + stretch * (u - centring * mean), mean
