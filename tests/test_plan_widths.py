@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
-from dpcausal_bayes.custodian.guesses import Guesses
+from dpcausal_bayes.custodian.beliefs import Law
+from dpcausal_bayes.custodian.guesses import Guesses, guesses_for
+from dpcausal_bayes.custodian.predictions import Asked, Predictor
 from dpcausal_bayes.custodian.widths import expected_masses, variances
 from dpcausal_bayes.estimands import ATC, ATE, ATT
 from dpcausal_bayes.schema import Schema
@@ -104,3 +106,20 @@ def test_for_these_very_records_only_the_other_arms_outcomes_are_unknown(estiman
             other += rng.normal(0, sd / np.sqrt(masses[a, s]), draws)
             total += (1 if a == 0 else -1) * masses[a, s] / units * other
     assert total.var() == pytest.approx(sampling, rel=4 * np.sqrt(2 / draws))
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, BINARY], ids=["bounded", "binary"])
+def test_draws_are_weighed_as_the_estimand_says(schema):
+    workload = CausalWorkload(schema, strata=["nodegree"])
+    predictor = Predictor(workload, 0, 100, guesses_for(schema, 0.5, None, None, None, None), 0)
+    rng = np.random.default_rng(1)
+    share = rng.dirichlet(np.ones(4), size=(3, 5)).reshape(3, 5, 2, 2)
+    mean = rng.uniform(-1, 1, (3, 5, 2, 2))
+    half = 20_000 if schema is SCHEMA else 1  # the values are 3 and 1
+    effect = half * (mean[..., 1, :] - mean[..., 0, :])
+    for estimand, weight in ((ATE(), share.sum(axis=2)), (ATT(), share[:, :, 1])):
+        for members in ([True, True], [False, True]):
+            asked = Asked("effect", np.array(members), estimand.assigned)
+            found = predictor._contrasts(Law(share, mean, np.ones(2)), asked)
+            wanted = np.sum(effect * weight * members, -1) / np.sum(weight * members, -1)
+            np.testing.assert_allclose(found, wanted)
