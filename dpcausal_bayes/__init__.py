@@ -9,6 +9,7 @@ effects. The custodian's half, which touches the confidential table, is imported
 from dpcausal_bayes import direct, models, populations
 from dpcausal_bayes.accounting import PrivacyLoss
 from dpcausal_bayes.calibration import calibrate, replicate
+from dpcausal_bayes.calibration_results import Calibration
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.designs import LabelDesign, MomentDesign
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
@@ -37,6 +38,7 @@ __all__ = [
     "Arm",
     "Binned",
     "Bounded",
+    "Calibration",
     "Categories",
     "CausalWorkload",
     "ClusterDP",
