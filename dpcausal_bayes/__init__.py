@@ -8,6 +8,7 @@ effects. The custodian's half, which touches the confidential table, is imported
 
 from dpcausal_bayes import direct, models, populations
 from dpcausal_bayes.accounting import PrivacyLoss
+from dpcausal_bayes.balance import balance, love_plot
 from dpcausal_bayes.calibration import calibrate, replicate
 from dpcausal_bayes.calibration_results import Calibration
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
@@ -56,6 +57,7 @@ __all__ = [
     "ReleaseError",
     "Report",
     "Schema",
+    "balance",
     "calibrate",
     "direct",
     "estimate",
@@ -64,6 +66,7 @@ __all__ = [
     "imputed_tables",
     "load_release",
     "log_densities",
+    "love_plot",
     "models",
     "overlap",
     "populations",

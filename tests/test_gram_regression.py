@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from dpcausal_bayes import ATC, ATE, ATT, Fitter, estimate, models, report
+from dpcausal_bayes.balance import balance, love_plot
 from dpcausal_bayes.columns import Arm, Bounded, Categories
 from dpcausal_bayes.facts import public_facts
 from dpcausal_bayes.fitting import fit
@@ -14,6 +15,8 @@ from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_moments
+
+pytestmark = pytest.mark.slow
 
 WORKLOAD = GramWorkload(
     Schema(
@@ -115,3 +118,22 @@ def test_a_compiled_model_fits_another_release(fitter, tree):
 def test_a_model_of_another_release_is_refused(tree):
     with pytest.raises(ValueError, match="other released values"):
         fit(models.gram_regression(RELEASES[0]), RELEASES[1], draws=10, chains=1)
+
+
+def test_balance_is_that_of_the_table(tree):
+    table = table_of(seed=0)
+    columns = pd.DataFrame(
+        {"x": table["x"].clip(-3, 3), "z": table["z"].clip(-3, 3), "sex=m": table["sex"] == "m"}
+    ).astype(float)
+    arms = [columns[table["t"] == bool(a)] for a in (0, 1)]
+    truth = (arms[1].mean() - arms[0].mean()) / np.sqrt((arms[0].var() + arms[1].var()) / 2)
+    found = balance(tree)
+    assert found.index.tolist() == ["x", "z", "sex=m"]
+    assert np.all(np.abs(found["mean"] - truth) < 4 * found["sd"] + 0.01)
+    assert found.loc["x", "p_concern"] > 0.999
+    assert found.loc["z", "p_concern"] < 0.05
+    assert np.all((found["low"] < found["mean"]) & (found["mean"] < found["high"]))
+    figure = love_plot(found)
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()][-1] == "x"
+    with pytest.raises(ValueError, match="ci_prob is 2"):
+        balance(tree, ci_prob=2)
