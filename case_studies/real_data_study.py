@@ -76,6 +76,7 @@ def plan() -> Iterator[Run]:
     other budgets, public bounds, the noise-blind analysis, and strata.
     """
     one, others = (1.0,), (0.5, 2.0, 5.0)
+    five, rest = (5.0,), (0.5, 2.0)
     three = ("lalonde", "ihdp", "acic")
     first = {data: list(STRATA[data])[1] for data in three}
     second = {data: list(STRATA[data])[2] for data in three}
@@ -85,13 +86,10 @@ def plan() -> Iterator[Run]:
         for data in three:
             yield from _block(data, bounds, "none", epsilons)
     for data in three:
-        yield from _block(data, "baseline", first[data], one)
-    for data in three:
         yield from _block(data, "baseline", "none", EPSILONS, aware=False)
-    for data in three:
-        yield from _block(data, "baseline", first[data], others)
-    for data in three:
-        yield from _block(data, "baseline", second[data], one)
+    for strata, epsilons in ((first, one + five), (second, one), (first, rest)):
+        for data in three:
+            yield from _block(data, "baseline", strata[data], epsilons)
 
 
 def _block(
