@@ -1,16 +1,15 @@
-"""The stratified model: names, density and gradient; its posterior against one drawn by hand."""
+"""The stratified model: names, priors, density and gradient."""
 
 import msgspec
 import numpy as np
 import pymc as pm
 import pytest
 from pytensor.compile.mode import Mode
-from scipy import optimize
-from scipy.stats import lognorm, multivariate_normal, multivariate_t, norm
+from scipy.stats import kstest, lognorm, multivariate_normal, norm
 
 from dpcausal_bayes import models
 from dpcausal_bayes.models.strata import stratum_space
-from moment_oracle import STRATA, dense_moments, dense_pooling, make_release, one_stratum_law
+from moment_oracle import STRATA, dense_moments, dense_pooling, make_release
 
 INTERPRETED = Mode(linker="py", optimizer="fast_compile")
 DESIGNS = [(n_strata, binary) for n_strata in STRATA for binary in (False, True)]
@@ -22,6 +21,8 @@ FIXED = {  # prior scales that are not spreads
     "gain": "gain_sd",
     "dispersion": "dispersion_sd",
 }
+PRIORS = models.MomentPriors()
+SLOPES = {"baseline": "confounding", "effect": "gain"}
 
 
 def points(model, n=3, size=1.0):
@@ -65,11 +66,9 @@ def law_of(release, group, parts):
                 total = total + columns @ parts[f"{name} {kind}"]
         return total
 
-    slope = {name: parts.get(name, np.zeros(1))[0] for name in ("confounding", "gain")}
-    chosen = varying("propensity")
-    odds = parts["propensity"][0] + chosen
-    baseline = parts["baseline"][0] + varying("baseline") + slope["confounding"] * chosen
-    effect = parts["effect"][0] + varying("effect") + slope["gain"] * chosen
+    odds, baseline, effect = (
+        parts[name][0] + varying(name) for name in ("propensity", "baseline", "effect")
+    )
     weight = np.exp(varying("log_share") + np.array([[-0.5], [0.5]]) * odds)
     mean = np.tanh(baseline + np.array([[-0.5], [0.5]]) * effect)
     dispersion = 1 / (1 + np.exp(-parts["dispersion"])) if "dispersion" in parts else None
@@ -83,13 +82,21 @@ def log_likelihood(release, group, law):
     return law.logpdf(estimator @ release.noisy)
 
 
+def laws(parts, spread, priors=PRIORS):
+    """Prior mean and standard deviation of every part, given the others and the spreads."""
+    for name in parts:
+        centre = priors.dispersion_centre if name == "dispersion" else 0.0
+        surface, _, kind = name.partition(" ")
+        if kind and surface in SLOPES:  # in part a multiple of the propensity's
+            centre = parts[SLOPES[surface]] * parts[f"propensity {kind}"]
+        yield name, centre, getattr(priors, FIXED[name]) if name in FIXED else spread[name]
+
+
 def log_prior(priors, parts, spread):
     """Of coefficients, centred, and of their spreads."""
     total = 0.0
-    for name, values in parts.items():
-        centre = priors.dispersion_centre if name == "dispersion" else 0.0
-        sd = getattr(priors, FIXED[name]) if name in FIXED else spread[name]
-        total += norm(centre, sd).logpdf(values).sum()
+    for name, centre, sd in laws(parts, spread, priors):
+        total += norm(centre, sd).logpdf(parts[name]).sum()
     for name, value in spread.items():
         total += lognorm(priors.spread_sd, scale=median(priors, name)).logpdf(value)
     return total
@@ -110,7 +117,11 @@ def test_density_is_plain_priors_times_the_dense_likelihood(n_strata, groups, gr
     model = models.stratified_moments(release, group=group, priors=priors)
     spreads = model.coords.get("surface", ())
     evaluate = evaluator(model, "coefficient", "share", "mean", *(["spread"] if spreads else []))
+    rng = np.random.default_rng(0)
     for point in points(model, size=0.5):
+        centring = rng.uniform(size=len(model.coords["term"]))
+        centring[rng.random(len(centring)) < 0.5] = 0
+        model.set_data("pilot_centring", centring)
         logp, values = evaluate(point)
         parts = parts_of(model, values["coefficient"])
         law = law_of(release, group, parts)
@@ -118,18 +129,12 @@ def test_density_is_plain_priors_times_the_dense_likelihood(n_strata, groups, gr
         np.testing.assert_allclose(values["mean"], law[1], atol=1e-12)
         spread = dict(zip(spreads, values.get("spread", ()), strict=True))
         wanted = log_prior(priors, parts, spread) + log_likelihood(release, group, law)
-        # the sampled coordinates are c (tau / tau_0)^(w - 1), for any w
-        for label, w in zip(model.coords["term"], centring(model), strict=True):
+        # sampled is, but for constants, c (tau / tau_0)^(w - 1), for any w
+        for label, w in zip(model.coords["term"], centring, strict=True):
             name = label.rsplit(" ", 1)[0]
             if name in spread:
                 wanted += (1 - w) * np.log(spread[name] / median(priors, name))
         np.testing.assert_allclose(logp, wanted, rtol=1e-8)
-
-
-def centring(model):
-    if "pilot_centring" in model.named_vars:
-        return model["pilot_centring"].get_value()
-    return np.zeros(len(model.coords["term"]))
 
 
 @pytest.mark.parametrize("noise_aware", [False, True])
@@ -147,13 +152,14 @@ def test_names_and_dimensions(n_strata, binary, noise_aware):
         "coefficient_offset": ("term",),
         "coefficient": ("term",),
         "pilot_location": ("term",),
+        "pilot_centring": ("term",),
         "share": ("arm", "stratum"),
         "mean": ("arm", "stratum"),
         "noise_variance": ("query",),
         "released": ("query",),
         "release": ("query",),
         **({} if binary else {"dispersion": ("arm",)}),
-        **({"spread": ("surface",), "pilot_centring": ("term",)} if crossed else {}),
+        **({"spread": ("surface",)} if crossed else {}),
     }
     assert {name: dims for name, dims in model.named_vars_to_dims.items() if dims} == named
     assert {name for name in model.coords} == {
@@ -161,6 +167,7 @@ def test_names_and_dimensions(n_strata, binary, noise_aware):
         *(["surface"] if crossed else []),
     }
     assert model["noise_aware"].get_value() == noise_aware
+    assert np.all(model.initial_point()["coefficient_offset_whitening__"] == 0)  # the pilot's mode
 
 
 def test_coordinates_are_public_labels():
@@ -198,7 +205,7 @@ def test_one_covariate_has_no_interaction():
 def test_the_model_can_be_read():
     lines = models.stratified_moments(make_release(STRATA[6])).str_repr().splitlines()
     stated = [line.strip() for line in lines]
-    assert "spread ~ LogNormal(<constant>, 0.7)" in stated
+    assert f"spread ~ LogNormal(<constant>, {PRIORS.spread_sd})" in stated
     assert "share = Deterministic(f(coefficient))" in stated
     assert [line for line in stated if line.startswith("release ~")]
 
@@ -221,6 +228,24 @@ def test_prior_predictive_runs_and_is_wide_and_even(n_strata, binary):
     treated = prior["share"].sel(arm="treated").sum("stratum")
     assert 0.4 < treated.mean() < 0.6
     assert treated.std() > 0.2
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 1.0, 20.0])  # by which coordinates are chosen
+def test_prior_draws_have_the_prior_s_law(epsilon):
+    release = make_release(STRATA[6], n=2000, epsilon=epsilon)
+    model = models.stratified_moments(release)
+    with model:
+        names = [model[name] for name in ("coefficient", "spread")]
+        coefficients, spreads = pm.draw(names, 500, random_seed=1, mode=INTERPRETED)
+    ratios = []
+    for coefficient, spread in zip(coefficients, spreads, strict=True):
+        parts = parts_of(model, coefficient)
+        named = dict(zip(model.coords["surface"], spread, strict=True))
+        ratios.append([(parts[k] - centre) / sd for k, centre, sd in laws(parts, named)])
+    for values in zip(*ratios, strict=True):
+        assert kstest(np.ravel(values), norm.cdf).pvalue > 1e-4
+    logs = np.log(spreads / [median(PRIORS, k) for k in model.coords["surface"]])
+    assert kstest(np.ravel(logs), norm(0, PRIORS.spread_sd).cdf).pvalue > 1e-4
 
 
 def hostile(name):
@@ -290,45 +315,3 @@ def test_bad_input_is_named():
     with pytest.raises(TypeError, match=r"MomentPriors\.gain_sd"):
         models.MomentPriors(gain_sd="wide")
     assert models.MomentPriors(dispersion_centre=-3).dispersion_centre == -3
-
-
-def log_posterior(release, coefficient):
-    """Of odds, baseline, effect and the two dispersions, at the default priors."""
-    prior = norm([0, 0, 0, -2, -2], [1.5, 1, 1, 1.5, 1.5]).logpdf(coefficient).sum()
-    mean, covariance = dense_moments(*one_stratum_law(coefficient))
-    noise = np.diag(release.noise_scale**2)
-    law = multivariate_normal(release.n * mean, release.n * covariance + noise)
-    return prior + law.logpdf(release.noisy)
-
-
-@pytest.mark.slow
-def test_posterior_of_one_stratum_is_that_of_importance_sampling():
-    release = make_release({}, n=300, epsilon=0.3, seed=3)
-    start = np.array([0.0, 0.0, 0.0, -2.0, -2.0])
-    top = optimize.minimize(lambda c: -log_posterior(release, c), start, method="BFGS")
-    proposal = multivariate_t(top.x, 1.5 * top.hess_inv, df=5)
-    drawn = proposal.rvs(6000, random_state=1)
-    weight = np.array([log_posterior(release, c) for c in drawn]) - proposal.logpdf(drawn)
-    weight = np.exp(weight - weight.max())
-    weight /= weight.sum()
-    assert 1 / (weight**2).sum() > 2000  # draws that these are worth
-
-    model = models.stratified_moments(release)
-    tree = pm.sample(
-        1000, tune=500, chains=4, model=model, random_seed=1, progressbar=False, target_accept=0.95
-    )
-    posterior = tree["posterior"]
-    means = np.array([one_stratum_law(c)[1][:, 0] for c in drawn])
-    treated = np.array([one_stratum_law(c)[0][1, 0] for c in drawn])
-    for found, by_hand in [
-        (posterior["mean"].sel(stratum="all").diff("arm"), means[:, 1] - means[:, 0]),
-        (posterior["mean"].sel(stratum="all", arm="control"), means[:, 0]),
-        (posterior["share"].sel(stratum="all", arm="treated"), treated),
-        (posterior["coefficient"].sel(term="dispersion 1"), drawn[:, 3]),
-        (posterior["coefficient"].sel(term="dispersion 2"), drawn[:, 4]),
-    ]:
-        centre = weight @ by_hand
-        sd = np.sqrt(weight @ (by_hand - centre) ** 2)
-        assert abs(float(found.mean()) - centre) < 0.1 * sd
-        assert abs(float(found.std()) / sd - 1) < 0.08
-    assert int(tree["sample_stats"]["diverging"].sum()) == 0
