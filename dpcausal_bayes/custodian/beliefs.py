@@ -26,7 +26,7 @@ SCALES = {
     "baseline": (1.0, 0.3, 0.1),
     "effect": (1.0, 0.15, 0.05),
 }
-SPREAD = 0.7
+SPREAD = 0.5
 CONFOUNDING, GAIN = 1.0, 0.3  # slopes of baseline and effect on the propensity, over strata
 DISPERSION = (-2.0, 1.5)  # mean and standard deviation of its log odds
 _SIGN = np.array([-0.5, 0.5])[:, None]
