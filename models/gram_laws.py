@@ -92,7 +92,7 @@ def gram_form(workload: GramWorkload, priors: GramPriors) -> GramForm:
     names = workload.columns
     outcome = place[:, 0] == len(block) - 1
     arms = workload.schema.arms
-    parts = [
+    parts: list[tuple[list[str], float, Any]] = [
         (["arm"], 0.0, priors.share_sd),
         ([f"location {name}|{arm}" for arm in arms for name in names], 0.0, priors.location_sd),
         (
