@@ -122,7 +122,8 @@ def _pooled(rows: pd.DataFrame) -> list[dict[str, str]]:
     """Return how well the table's interval covers the declared estimand, over all budgets.
 
     Replications whose contrast clipping moves by more than a twentieth of half the bounds stand
-    apart. The errors are in standard deviations of their own posterior: 0 and 1 are ideal.
+    apart. The errors are in standard deviations of their own posterior: 0 and 1 are ideal. Where
+    noise is ignored the table counts as known, and its interval has no length.
     """
     moved = (rows["declared"] - rows["unclipped"]).abs() > HEAVY * rows["half"]
     rows = rows.assign(clipping=np.where(moved, "heavy", "light"))
@@ -132,7 +133,8 @@ def _pooled(rows: pd.DataFrame) -> list[dict[str, str]]:
     ):
         estimand, bounds, strata, aware, clipping = key
         low, high = group["table_low"], group["table_high"]
-        error = ((low + high) / 2 - group["declared"]) / ((high - low) / (2 * NORMAL))
+        length = (high - low).where(high > low)
+        error = ((low + high) / 2 - group["declared"]) / length * 2 * NORMAL
         table.append(
             {
                 "": estimand.upper(),
@@ -144,8 +146,8 @@ def _pooled(rows: pd.DataFrame) -> list[dict[str, str]]:
                 "runs": str(len(group)),
                 "declared in table's interval": _percent(_covered(group, "table", "declared")),
                 "declared in reported": _percent(_covered(group, "super", "declared")),
-                "mean error, sd": f"{error.mean():+.2f}",
-                "sd of error, sd": f"{error.std():.2f}",
+                "mean error, sd": f"{error.mean():+.2f}" if aware else "",
+                "sd of error, sd": f"{error.std():.2f}" if aware else "",
                 "divergences a run": f"{group['divergences'].mean():.2g}",
                 "most": str(group["divergences"].max()),
                 "median seconds": f"{group['seconds'].median():.1f}",
