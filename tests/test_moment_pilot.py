@@ -111,18 +111,19 @@ def test_fitted_moments_balance_the_prior(n_strata, binary):
     assert np.abs(slope).max() < 0.03
 
 
+@pytest.mark.parametrize("n", [500, 50_000])  # few coefficients are sampled as they are, or all
 @pytest.mark.parametrize(("n_strata", "binary"), DESIGNS)
-def test_scale_makes_the_posterior_round(n_strata, binary):
-    release = make_release(STRATA[n_strata], n=50_000, binary=binary)
+def test_scale_makes_the_posterior_round(n_strata, binary, n):
+    release = make_release(STRATA[n_strata], n=n, binary=binary)
     form, found = look(release)
     assert np.all(np.tril(found.scale, -1) == 0)
     middle = log_density(form, release, found, found.location)
-    for direction in np.random.default_rng(0).normal(size=(8, len(form.centre))):
+    for direction in np.random.default_rng(0).normal(size=(12, len(form.centre))):
         step = 0.01 * found.scale @ direction / np.linalg.norm(direction)
         ahead, behind = (
             log_density(form, release, found, found.location + s * step) for s in (1, -1)
         )
-        np.testing.assert_allclose((ahead - 2 * middle + behind) / 0.01**2, -1, atol=0.1)
+        np.testing.assert_allclose((ahead - 2 * middle + behind) / 0.01**2, -1, atol=0.15)
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -243,7 +243,9 @@ def test_prior_draws_have_the_prior_s_law(epsilon):
         named = dict(zip(model.coords["surface"], spread, strict=True))
         ratios.append([(parts[k] - centre) / sd for k, centre, sd in laws(parts, named)])
     for values in zip(*ratios, strict=True):
-        assert kstest(np.ravel(values), norm.cdf).pvalue > 1e-4
+        values = np.ravel(values)
+        assert kstest(values, norm.cdf).pvalue > 1e-4
+        assert abs(np.mean(values**2) - 1) < 5 * np.sqrt(2 / values.size)
     logs = np.log(spreads / [median(PRIORS, k) for k in model.coords["surface"]])
     assert kstest(np.ravel(logs), norm(0, PRIORS.spread_sd).cdf).pvalue > 1e-4
 
