@@ -5,16 +5,14 @@ Neither changes a model: the prior stays on the named variable.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.logprob.transforms import Transform
 
-__all__ = ["GivenWhitening", "Whitening", "matvec", "whitened_normal", "whitener"]
+__all__ = ["GivenWhitening", "Whitening", "matvec", "whitener"]
 
 
 def matvec(matrix: Any, vector: Any) -> Any:
@@ -57,46 +55,11 @@ class Whitening(Transform):
         return pt.constant(np.log(np.diagonal(self.scale, axis1=-2, axis2=-1)).sum(-1))
 
 
-def whitened_normal(name: str, mean: Any, sd: Any, location: Any, scale: Any, *, dims: str) -> Any:
-    r"""Add a vector of independent normals, sampled as :math:`z = W^{-1}(y - m)`.
-
-    Unlike `Whitening`, m and W are data of the model, so that another release brings its own.
-
-    Parameters
-    ----------
-    name, dims : str
-    mean, sd : tensor, shape (p,)
-    location, scale : tensor, shapes (p,) and (p, p)
-        m and W, upper triangular.
-    """
-
-    def logp(value: Any, mean: Any, sd: Any, location: Any, scale: Any) -> Any:
-        return (-0.5 * ((value - mean) / sd) ** 2 - pt.log(sd)).sum() - 0.5 * math.log(
-            2 * math.pi
-        ) * sd.shape[0]
-
-    def random(
-        mean: Any, sd: Any, location: Any, scale: Any, rng: np.random.Generator, size: Any = None
-    ) -> Any:
-        return rng.normal(mean, sd)
-
-    return pm.CustomDist(
-        name,
-        mean,
-        sd,
-        location,
-        scale,
-        logp=logp,
-        random=random,
-        support_point=lambda rv, size, mean, sd, location, scale: location,
-        signature="(p),(p),(p),(p,p)->(p)",
-        default_transform=GivenWhitening(),
-        dims=dims,
-    )
-
-
 class GivenWhitening(Transform):
-    """The transform of `whitened_normal`: m and W are its variable's last two parameters."""
+    r"""Sample :math:`z = W^{-1} (y - m)`, m and W the last two parameters of the variable.
+
+    Unlike those of `Whitening` they may be data, so that another release brings its own.
+    """
 
     name = "whitening"
 
