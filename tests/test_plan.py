@@ -87,7 +87,7 @@ def test_where_noise_is_small_it_is_the_closed_forms_interval(binary, covariates
     found = planned.table
     assert len(found) == 1
     assert 0.1 < (found["privacy_sd"] / found["sd"])[0] < 0.95
-    assert found["width"][0] == pytest.approx(np.median(widths), rel=0.05)
+    assert found["width"][0] == pytest.approx(np.median(widths), rel=0.07)
 
 
 @pytest.mark.slow
@@ -153,19 +153,19 @@ def test_confounding_is_weighed_against_precision():
     planned = custodian.plan(
         WORKLOAD,
         n=2000,
-        epsilon=[0.1, 1, 5],
+        epsilon=[0.1, 1, 20],
         delta=1e-6,
-        confounding={"age": 1500, "nodegree": 400},
+        confounding={"age": 1500, "nodegree": 300},
     )
-    left = {"none": 1900, "nodegree": 1500, "age": 400, "nodegree, age": 0}
+    left = {"none": 1800, "nodegree": 1500, "age": 300, "nodegree, age": 0}
     assert planned.table["confounding_left"].tolist() == list(left.values()) * 3
     error = np.hypot(planned.table["sd"], planned.table["confounding_left"])
-    for epsilon in (0.1, 1, 5):
+    for epsilon in (0.1, 1, 20):
         rows = planned.table["epsilon"] == epsilon
         assert error[rows & planned.table["best"]].item() == error[rows].min()
     assert list(planned.best["strata"]) == ["none", "age", "nodegree, age"]
     text = " ".join(str(planned).split())
-    assert "no strata at epsilon 0.1; age at epsilon 1; nodegree, age at epsilon 5." in text
+    assert "no strata at epsilon 0.1; age at epsilon 1; nodegree, age at epsilon 20." in text
     assert "confounding left" in text
     assert "Narrowest is best only" not in text
 

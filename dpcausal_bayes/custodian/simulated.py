@@ -18,8 +18,8 @@ from dpcausal_bayes.custodian.beliefs import Beliefs, Law, covariance, moments
 
 __all__ = ["posterior"]
 
-RELEASES, CHAINS, STEPS, BURN = 24, 10, 60, 12
-WIDER, FREEDOM = 1.6, 4.0  # variance over the normal approximation's, degrees of freedom
+RELEASES, CHAINS, STEPS, BURN = 16, 20, 60, 20
+WIDER, FREEDOM = 1.8, 10.0  # variance over the normal approximation's, degrees of freedom
 Predicted = Callable[[NDArray[Any]], NDArray[Any]]
 
 _SMALL = 1e-20  # step of a complex derivative
