@@ -45,7 +45,9 @@ def test_a_refit_is_a_fit_of_that_release(fitter):
     assert layout(again) == layout(alone)
     for name in ("share", "mean", "dispersion"):
         sd = expected[name].std(["chain", "draw"])
-        difference = posterior[name].mean(["chain", "draw"]) - expected[name].mean(["chain", "draw"])
+        difference = posterior[name].mean(["chain", "draw"]) - expected[name].mean(
+            ["chain", "draw"]
+        )
         # two means of at least 500 effective draws each
         assert float((abs(difference) / sd).max()) < 4.5 * np.sqrt(2 / 500)
     effects = [estimate(tree, [ATE()], population="sample") for tree in (again, alone)]
@@ -77,7 +79,7 @@ def test_a_release_of_another_design_is_refused(fitter):
 def test_models_that_no_factory_made_are_refused():
     with pm.Model() as model:
         pm.Normal("x")
-    with pytest.raises(ValueError, match="factory in dpcausal_bayes.models"):
+    with pytest.raises(ValueError, match=r"factory in dpcausal_bayes\.models"):
         Fitter(model)
-    with pytest.raises(TypeError, match=r"pass a pymc.Model"):
+    with pytest.raises(TypeError, match=r"pass a pymc\.Model"):
         Fitter("model")
