@@ -71,8 +71,8 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
     >>> workload = GramWorkload(schema)
     >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-5)
     >>> model = gram_regression(simulate_moments(table, workload, mechanism, seed=1))
-    >>> model["mean"].eval().shape
-    (2, 3)
+    >>> model.free_RVs, model.coords["column"]
+    ([coefficient], ('age', 'sex=m', 'y'))
     """
     if not isinstance(release, MomentRelease) or not isinstance(release.workload, GramWorkload):
         got = type(getattr(release, "workload", release)).__name__
