@@ -265,7 +265,7 @@ def page() -> str:
             f"| {error.mean():.4f} | {100 * inside.mean():.0f} % "
             f"| {(own['high'] - own['low']).median():.3f} | {size[0]:.4f} | {size[1]:.3f} "
             f"| {own['seconds'].median():.1f} | {own['leaves'].mean():.0f} "
-            f"| {own["diverged"].sum():.0f} |"
+            f"| {own['diverged'].sum():.0f} |"
         )
     times = runs[runs["study"] == "time"]
     if len(times):
