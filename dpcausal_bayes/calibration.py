@@ -106,7 +106,7 @@ def calibrate(
     >>> design = MomentDesign(workload, mechanism, n=study.n)
     >>> found = calibrate(design, study, estimands=[ATE()], releases=3, progressbar=False)
     >>> found.table.index.tolist()
-    [('super', 'ate'), ('sample', 'ate')]
+    [('sample', 'ate'), ('super', 'ate')]
     """
     if not isinstance(releases, int) or releases < 1:
         raise ValueError(f"releases is {releases!r}: it must be a whole number, 1 or more")

@@ -44,7 +44,7 @@ class Calibration:
     >>> rows["divergences"], rows["seconds"] = 0, 0.5
     >>> found = Calibration(rows, prior=True)
     >>> found.table.loc[("super", "ate"), ["cover_95", "cover_95_low", "cover_95_high"]].tolist()
-    [0.955, 0.916, 0.979]
+    [0.95, 0.91, 0.976]
     """
 
     rows: pd.DataFrame

@@ -13,6 +13,11 @@ __all__ = ["check_outcome", "group_weights_of", "groups_of", "names_of", "weight
 
 _LARGEST_WEIGHT = 1e6
 
+# dimensions and variables of trees, beside which a covariate's labels are kept
+RESERVED = {"arm", "assigned", "chain", "draw", "part", "query", "stratum", "surface", "term"}
+RESERVED |= {"mass_noise", "mean", "noise_aware", "noise_variance", "noisy_mass", "released"}
+RESERVED |= {"redundancy", "repeat", "supported", "weight"}
+
 
 def check_outcome(outcome: Levels | Bounded, owner: str = "CausalWorkload") -> None:
     """Raise unless the outcome is a bounded number, or has two levels with values."""
@@ -66,6 +71,11 @@ def groups_of(value: Any, schema: Schema) -> tuple[tuple[str, ...], ...]:
                 "already; leave it out"
             )
         for name in group:
+            if name in RESERVED:
+                raise ValueError(
+                    f"CausalWorkload.groups[{g}] names {name!r}, a name that fitted trees use "
+                    "themselves: rename the column"
+                )
             if name not in known:
                 raise ValueError(
                     f"CausalWorkload.groups[{g}] names {name!r}, which is no covariate of the "

@@ -100,8 +100,8 @@ def stratified_moments(
     >>> table = pd.DataFrame({"t": [0, 1] * 50, "y": range(100), "sex": ["f", "f", "m", "m"] * 25})
     >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-5)
     >>> model = stratified_moments(simulate_moments(table, workload, mechanism, seed=1))
-    >>> model["share"].eval().shape
-    (2, 2)
+    >>> [variable.name for variable in model.free_RVs]
+    ['spread', 'coefficient_offset']
     """
     if not isinstance(release, MomentRelease):
         raise TypeError(

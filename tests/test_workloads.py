@@ -196,3 +196,14 @@ def test_strata_that_read_alike_are_refused():
     schema = Schema(arm=ARM, outcome=Bounded("y", 0, 10), covariates=twins)
     with pytest.raises(ValueError, match="labels read alike"):
         CausalWorkload(schema, strata=["a", "b"])
+
+
+@pytest.mark.parametrize("name", ["arm", "stratum", "mean"])
+def test_a_covariate_may_not_be_called_as_a_dimension_of_trees(name):
+    schema = Schema(
+        arm=Arm("t", control=0, treated=1),
+        outcome=Bounded("y", 0, 1),
+        covariates=[Categories(name, ["a", "b"])],
+    )
+    with pytest.raises(ValueError, match="rename the column"):
+        CausalWorkload(schema, strata=[name])
