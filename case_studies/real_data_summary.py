@@ -45,8 +45,13 @@ def _published() -> pd.DataFrame | None:
 
 
 def _designs(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
-    """Return the releases by estimand and design, in the order in which they were first made."""
-    return list(rows.groupby(["estimand", *DESIGN], sort=False))
+    """Return the releases by estimand and design: designs as first made, budgets ascending."""
+    made = rows[DESIGN[:-1]].drop_duplicates().reset_index(drop=True)
+    place = made.assign(place=made.index)
+    ordered = rows.merge(place, on=DESIGN[:-1]).sort_values(
+        ["place", "epsilon", "estimand"], kind="stable"
+    )
+    return list(ordered.groupby(["estimand", *DESIGN], sort=False))
 
 
 def _line(
