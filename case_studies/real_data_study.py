@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -204,16 +205,21 @@ def _posterior(draws: dict[str, xr.DataArray]) -> dict[str, float]:
 
 
 def finished(path: Path) -> set[Run]:
-    """Return the runs whose rows are all there; what a killed run left half written is cut off."""
+    """Return the runs whose rows are all there; what a killed run left half written is dropped."""
     if not path.exists():
         return set()
-    text = path.read_text("utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole, "utf-8")
-    rows = pd.read_csv(path)
-    counts = rows.groupby(list(Run._fields))["estimand"].nunique()
-    return {Run(*key) for key, found in counts.items() if found == len(ESTIMANDS)}
+    lines = path.read_text("utf-8").split("\n")[:-1]  # what follows the last line end is torn
+    width = len(Run._fields)
+    runs = [tuple(line.split(",")[:width]) for line in lines]
+    counts = Counter(runs)
+    whole = [line for line, run in zip(lines, runs, strict=True) if counts[run] == len(ESTIMANDS)]
+    if len(whole) < len(lines) - 1 or not path.read_text("utf-8").endswith("\n"):
+        text = "".join(f"{line}\n" for line in [*lines[:1], *whole])
+        path.write_text(text, "utf-8") if text else path.unlink()
+    if not whole:
+        return set()
+    rows = pd.read_csv(path).drop_duplicates(list(Run._fields))
+    return {Run(*key) for key in rows[list(Run._fields)].itertuples(index=False, name=None)}
 
 
 def append(rows: list[dict[str, Any]], path: Path) -> None:
