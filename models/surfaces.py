@@ -166,11 +166,19 @@ def prior_mean(form: Surfaces, coefficient: Any, xp: Any) -> Any:
 
 def stratum_law(form: Surfaces, coefficient: Any, xp: Any) -> StratumLaw:
     """Return the law of a record given the coefficients (K,), arrays or tensors."""
-    odds = matvec(form.propensity, coefficient)
-    logit = matvec(form.log_share, coefficient) + _SIGN * odds
+    odds = _surface(form.propensity, coefficient)
+    logit = _surface(form.log_share, coefficient) + _SIGN * odds
     weight = xp.exp(logit - logit.max())
-    mean = xp.tanh(matvec(form.baseline, coefficient) + _SIGN * matvec(form.effect, coefficient))
+    baseline, effect = _surface(form.baseline, coefficient), _surface(form.effect, coefficient)
+    mean = xp.tanh(baseline + _SIGN * effect)
     dispersion = None
     if form.dispersion is not None:
-        dispersion = 1 / (1 + xp.exp(-matvec(form.dispersion, coefficient)))
+        dispersion = 1 / (1 + xp.exp(-_surface(form.dispersion, coefficient)))
     return StratumLaw(weight / weight.sum(), mean, dispersion)
+
+
+def _surface(columns: NDArray[np.float64], coefficient: Any) -> Any:
+    """Multiply, with the coefficients that the surface has only: they stand together."""
+    used = np.flatnonzero(columns.any(0))
+    own = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
+    return matvec(columns[:, own], coefficient[own])
