@@ -84,9 +84,7 @@ def fixed() -> list[Study]:
             labels(_unequal(trial), epsilon=1.0),
             _unequal(trial),
         ),
-        Study(
-            "heavy tails", moments(wide, epsilon=1.0), Reshaped(wide, _heavy), note="Student t, 3"
-        ),
+        Study("heavy tails", moments(wide, epsilon=1.0), Reshaped(wide, _heavy)),
         Study("bounds cut off a sixth", moments(wide, epsilon=1.0), Reshaped(wide, _beyond)),
         Study("dispersions that differ by stratum", design, Reshaped(plain, _uneven)),
         Study("effect of 1.6 halves of the range", moments(_huge(), epsilon=1.0), _huge()),
