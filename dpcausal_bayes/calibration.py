@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -113,7 +114,7 @@ def calibrate(
     settings = {"draws": draws, "tune": tune, "chains": chains}
     study = _fingerprint(design, truth, estimands, seed, settings)
     done = _read(path, study)
-    missing = [j for j in range(releases) if j not in set(done["replication"])]
+    missing = sorted(set(range(releases)) - set(done["replication"]))
     populations: Sequence[Any] = [truth] * releases
     if truth is None:
         populations = design.populations(releases, seed=seed)
@@ -244,10 +245,11 @@ def _append(path: str | Path | None, study: str, rows: list[tuple[Any, ...]]) ->
     """Add a replication to the file, in one write."""
     if path is None:
         return
-    new = not Path(path).exists()
-    with open(path, "a", newline="") as file:
-        writer = csv.writer(file)
-        if new:
-            file.write(f"# study {study}\n")
-            writer.writerow(FIELDS)
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    if not Path(path).exists():
+        text.write(f"# study {study}\n")
+        writer.writerow(FIELDS)
+    writer.writerows(rows)
+    with open(path, "ab", buffering=0) as file:  # unbuffered: a kill leaves no half replication
+        file.write(text.getvalue().encode())
