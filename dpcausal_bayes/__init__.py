@@ -12,6 +12,7 @@ from dpcausal_bayes.balance import balance, love_plot
 from dpcausal_bayes.calibration import calibrate, replicate
 from dpcausal_bayes.calibration_results import Calibration
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
+from dpcausal_bayes.combining import PooledEstimate, pool
 from dpcausal_bayes.designs import LabelDesign, MomentDesign
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.fitter import Fitter
@@ -53,6 +54,7 @@ __all__ = [
     "Levels",
     "MomentDesign",
     "MomentRelease",
+    "PooledEstimate",
     "PrivacyLoss",
     "ReleaseError",
     "Report",
@@ -69,6 +71,7 @@ __all__ = [
     "love_plot",
     "models",
     "overlap",
+    "pool",
     "populations",
     "replicate",
     "report",
