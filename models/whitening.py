@@ -12,6 +12,8 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.logprob.transforms import Transform
 
+from dpcausal_bayes.models.triangular import upper_matvec
+
 __all__ = ["GivenWhitening", "Whitening", "matvec", "whitener"]
 
 
@@ -58,7 +60,8 @@ class Whitening(Transform):
 class GivenWhitening(Transform):
     r"""Sample :math:`z = W^{-1} (y - m)`, m and W the last two parameters of the variable.
 
-    Unlike those of `Whitening` they may be data, so that another release brings its own.
+    W is upper triangular. Unlike those of `Whitening` they may be data, so that another release
+    brings its own.
     """
 
     name = "whitening"
@@ -71,7 +74,7 @@ class GivenWhitening(Transform):
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Map z to y."""
         location, scale = inputs[-2:]
-        return location + matvec(scale, value)
+        return location + upper_matvec(scale, value)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Return log |W|."""

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from scipy.stats import norm
 
+from dpcausal_bayes.models.triangular import upper_matvec
 from dpcausal_bayes.models.whitening import GivenWhitening, matvec, whitener
 
 INTERPRETED = Mode(linker="py", optimizer="fast_compile")
@@ -101,3 +103,23 @@ def test_a_scale_that_is_itself_unknown_keeps_its_density():
     found = model.compile_logp(jacobian=False, mode=INTERPRETED)
     point = {"spread_log__": np.array(log_spread), "y_whitening__": z}
     np.testing.assert_allclose(found(point), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", [INTERPRETED, "NUMBA"])
+def test_upper_product_and_its_gradient(mode):
+    """Against numpy; what is below the diagonal plays no part, and a plain layout is not needed."""
+    rng = np.random.default_rng(0)
+    matrix, vector, weight = rng.normal(size=(5, 5)), rng.normal(size=5), rng.normal(size=5)
+    w, x = pt.matrix(), pt.vector()
+    product = upper_matvec(w, x)
+    gradient = pt.grad((weight * product).sum(), x)
+    compute = pytensor.function([w, x], [product, gradient], mode=mode)
+    for given in (matrix, np.asfortranarray(matrix), matrix[::-1, ::-1]):
+        found = compute(given, vector)
+        np.testing.assert_allclose(found[0], np.triu(given) @ vector)
+        np.testing.assert_allclose(found[1], np.triu(given).T @ weight)
+
+
+def test_upper_product_refuses_other_dimensions():
+    with pytest.raises(ValueError, match="got 1 and 1 dimensions: a matrix and a vector"):
+        upper_matvec(np.ones(3), np.ones(3))
