@@ -91,6 +91,7 @@ def gram_form(workload: GramWorkload, priors: GramPriors) -> GramForm:
     place = np.argwhere(block[:, None] > block)
     names = workload.columns
     outcome = place[:, 0] == len(block) - 1
+    shared = 1 / np.sqrt(np.searchsorted(block, block)[place[:, 0]])  # by the entries of a row
     arms = workload.schema.arms
     parts: list[tuple[list[str], float, Any]] = [
         (["arm"], 0.0, priors.share_sd),
@@ -108,12 +109,12 @@ def gram_form(workload: GramWorkload, priors: GramPriors) -> GramForm:
         (
             [f"row {names[i]}, {names[j]}" for i, j in place],
             0.0,
-            np.where(outcome, priors.outcome_sd, priors.row_sd),
+            shared * np.where(outcome, priors.outcome_sd, priors.row_sd),
         ),
         (
             [f"row difference {names[i]}, {names[j]}" for i, j in place],
             0.0,
-            np.where(outcome, priors.outcome_difference_sd, priors.row_difference_sd),
+            shared * np.where(outcome, priors.outcome_difference_sd, priors.row_difference_sd),
         ),
     ]
     total = sum(len(labels) for labels, _, _ in parts)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.models.measurement import Measurement
 from dpcausal_bayes.models.stratum_laws import StratumLaw, record_moments
-from dpcausal_bayes.models.surfaces import Surfaces, prior_mean, stratum_law
+from dpcausal_bayes.models.surfaces import Surfaces, prior_mean, prior_mean_slope, stratum_law
 from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["Pilot", "pilot"]
@@ -86,11 +86,8 @@ def _prior_residual(
     form: Surfaces, c: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return how far coefficients are from their prior means, in scales, and its derivative."""
-    axes = np.pad(np.eye(len(c)), ((0, 1), (0, 0)))
-    padded = np.append(c, 0.0)[:, None]
-    moved = padded[form.slope] * axes[form.parent] + padded[form.parent] * axes[form.slope]
     residual = (c - prior_mean(form, c, np)) / form.scale
-    return residual, (np.eye(len(c)) - moved) / form.scale[:, None]
+    return residual, (np.eye(len(c)) - prior_mean_slope(form, c)) / form.scale[:, None]
 
 
 def _objective(

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-__all__ = ["GramPriors", "LabelPriors", "MomentPriors"]
+__all__ = ["GramPriors", "LabelPriors", "MaxentPriors", "MomentPriors"]
 
 
 class LabelPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -79,6 +79,9 @@ class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     confounding_sd, gain_sd : float
         Of the slopes of baseline and effect on the log odds of treatment, over strata. Without the
         first, shrinking both surfaces would leave part of the confounding in the effect.
+    confounding_bend_sd, gain_bend_sd : float
+        Of the same on the square of the log odds (less their level): what is a line on another
+        scale than that of artanh bends on this one.
     dispersion_centre, dispersion_sd : float
         Normal prior of the log odds of an arm's dispersion: which share of the largest variance
         that its mean allows, :math:`1 - \mu^2`, the outcome has within a stratum.
@@ -108,6 +111,8 @@ class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     effect_interaction: float = 0.05
     confounding_sd: float = 1.0
     gain_sd: float = 0.3
+    confounding_bend_sd: float = 0.3
+    gain_bend_sd: float = 0.1
     dispersion_centre: float = -2.0
     dispersion_sd: float = 1.5
 
@@ -122,7 +127,9 @@ class GramPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     towards nothing. Rows of correlations are those of the two arms' average, plus or minus half of
     their difference; a row z of a column makes :math:`|z|^2 / (1 + |z|^2)` of its variance that of
     the columns before it. All entries of a column's rows are jointly Student t, so that a column
-    which nearly repeats others does no violence to the prior.
+    which nearly repeats others does no violence to the prior. Their scale is the one below over the
+    square root of their number: what a column shares with others beforehand does not grow with the
+    number of covariates, else slopes, and what is adjusted for, would be taken for too large.
 
     Parameters
     ----------
@@ -135,7 +142,7 @@ class GramPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Normal prior of the log odds of a numeric column's dispersion: which share of
         :math:`1 - \mu^2`, the largest variance that its mean allows, it has.
     row_sd, row_difference_sd : float
-        Of a covariate's row: of its average over arms, of half the difference.
+        Of the length of a covariate's row: of its average over arms, of half the difference.
     outcome_sd, outcome_difference_sd : float
         The same of the outcome's row, from which the slopes come. Wide, since shrunken slopes leave
         confounding in the effect.
@@ -157,14 +164,63 @@ class GramPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     location_sd: float = 2.0
     dispersion_centre: float = -1.5
     dispersion_sd: float = 1.5
-    row_sd: float = 0.5
-    row_difference_sd: float = 0.25
-    outcome_sd: float = 1.0
-    outcome_difference_sd: float = 0.5
+    row_sd: float = 0.7
+    row_difference_sd: float = 0.35
+    outcome_sd: float = 1.5
+    outcome_difference_sd: float = 0.75
     degrees: float = 4.0
 
     def __post_init__(self) -> None:
         _check_scales(self, real=("dispersion_centre",))
+
+
+class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    r"""Prior scales of `maxent_moments`.
+
+    The arms' locations have independent wide priors, pooled with nothing, so that the average
+    effect is not shrunk; so have, independently in each arm, the levels' differences from it, but
+    for a scale of each group that is learnt.
+
+    Parameters
+    ----------
+    propensity_sd : float
+        Of the log odds of treatment.
+    mean_sd : float
+        Of each arm's location: about its mean outcome, scaled to [-1, 1]; of a binary outcome half
+        its log odds.
+    shape_centre, shape_sd : float
+        Normal prior of a in the precision :math:`\kappa = 2 \sinh a` of each arm's outcome: at 0
+        its law is flat, below it has two humps.
+    share_sd : float
+        Of contrasts of the levels' log shares, the average of both arms.
+    imbalance_sd : float
+        Of the same, treated minus control.
+    spread_median, spread_sd : float
+        Lognormal prior of the scale by which, in a group, levels differ in their mean outcome (of a
+        binary outcome half its log odds): median, and sd of its logarithm.
+
+    Raises
+    ------
+    ValueError
+        A scale that is not positive and finite.
+
+    Examples
+    --------
+    >>> MaxentPriors(mean_sd=0.5).mean_sd
+    0.5
+    """
+
+    propensity_sd: float = 1.5
+    mean_sd: float = 1.0
+    shape_centre: float = 2.0
+    shape_sd: float = 1.5
+    share_sd: float = 1.0
+    imbalance_sd: float = 0.5
+    spread_median: float = 0.2
+    spread_sd: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_scales(self, real=("shape_centre",))
 
 
 def _check_scales(priors: msgspec.Struct, real: tuple[str, ...] = ()) -> None:

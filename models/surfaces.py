@@ -12,7 +12,7 @@ from dpcausal_bayes.models.strata import StratumSpace
 from dpcausal_bayes.models.stratum_laws import StratumLaw
 from dpcausal_bayes.models.whitening import matvec
 
-__all__ = ["Surfaces", "prior_mean", "stratum_law", "surfaces"]
+__all__ = ["Surfaces", "prior_mean", "prior_mean_slope", "stratum_law", "surfaces"]
 
 _SIGN = np.array([-0.5, 0.5])[:, None]  # control, treated
 
@@ -29,9 +29,12 @@ class Surfaces(NamedTuple):
         Coefficients to the log odds of the arms' dispersions.
     centre, scale : ndarray, shape (K,)
         Prior mean, but for what follows; prior standard deviation at the median of the spread.
-    parent, slope : ndarray of int, shape (K,)
-        Coefficients whose product is added to the prior mean: of the propensity, and a slope on
-        it. K for none.
+    odds : slice
+        The coefficients of the propensity's surface but for its level: E of them.
+    parent, slope : ndarray of int, shape (2, K)
+        What is added to the prior mean: two products, of a coefficient of the propensity and the
+        slope on it, and of one of the propensity's square (counted from K on) and the bend. K + E
+        for none.
     spread_of : ndarray of int, shape (K,)
         Which spread a coefficient has; one past the last for none, a scale that is fixed.
     labels, spreads : tuple of str
@@ -47,6 +50,7 @@ class Surfaces(NamedTuple):
     dispersion: NDArray[np.float64] | None
     centre: NDArray[np.float64]
     scale: NDArray[np.float64]
+    odds: slice
     parent: NDArray[np.int64]
     slope: NDArray[np.int64]
     spread_of: NDArray[np.int64]
@@ -77,12 +81,13 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
     maps = {name: np.zeros((n_strata, total)) for name in _SURFACES}
     maps |= {"dispersion": np.zeros((2, total))}
     centre, scale = np.zeros(total), np.zeros(total)
-    spread_of, parent, slope = np.full(total, len(spreads)), *np.full((2, total), total)
+    spread_of = np.full(total, len(spreads))
     median, labels, first = np.zeros(len(spreads)), [], 0
     place: dict[tuple[str, str], slice] = {}
     for block in blocks:
         own = slice(first, first + block.columns.shape[1])
-        place[block.surface, block.spread.partition(" ")[2]] = own
+        kind, _, part = (block.spread or block.surface).partition(" ")
+        place[kind, part] = own
         if block.surface in maps:
             maps[block.surface][:, own] = block.columns
         centre[own], scale[own] = block.centre, block.scale
@@ -92,17 +97,20 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
         name = block.spread or block.surface
         labels += [f"{name} {k + 1}" for k in range(block.columns.shape[1])]
         first = own.stop
+    odds = _varying(place, "propensity")
+    none = total + odds.stop - odds.start
+    parent, slope = np.full((2, 2, total), none)
     for surface, name in (("baseline", "confounding"), ("effect", "gain")):
-        for part in ("main", "interaction"):
-            if (surface, part) in place:
-                own, of_propensity = place[surface, part], place["propensity", part]
-                parent[own] = np.arange(of_propensity.start, of_propensity.stop)
-                slope[own] = place[name, ""].start
+        if none > total:
+            own = _varying(place, surface)
+            parent[:, own] = np.arange(odds.start, odds.stop), np.arange(total, none)
+            slope[:, own] = [[place[name, part].start] for part in ("slope", "bend")]
     return Surfaces(
         **{name: maps[name] for name in _SURFACES},
         dispersion=None if binary else maps["dispersion"],
         centre=centre,
         scale=scale,
+        odds=odds,
         parent=parent,
         slope=slope,
         spread_of=spread_of,
@@ -146,22 +154,57 @@ def _blocks(space: StratumSpace, priors: MomentPriors, binary: bool) -> list[_Bl
         blocks.append(_Block(surface, space.main, main, f"{surface} main"))
         blocks.append(_Block(surface, space.interaction, interaction, f"{surface} interaction"))
     if len(space.main) > 1:
-        blocks.append(_Block("confounding", np.ones((1, 1)), priors.confounding_sd))
-        blocks.append(_Block("gain", np.ones((1, 1)), priors.gain_sd))
+        for name, scale in (
+            ("confounding slope", priors.confounding_sd),
+            ("confounding bend", priors.confounding_bend_sd),
+            ("gain slope", priors.gain_sd),
+            ("gain bend", priors.gain_bend_sd),
+        ):
+            blocks.append(_Block(name, np.ones((1, 1)), scale))
     if not binary:
         centre = priors.dispersion_centre
         blocks.append(_Block("dispersion", np.eye(2), priors.dispersion_sd, centre=centre))
     return [block for block in blocks if block.columns.shape[1]]
 
 
+def _varying(place: dict[tuple[str, str], slice], surface: str) -> slice:
+    """Return where the coefficients of a surface stand, its level's left out."""
+    parts = [place[surface, part] for part in ("main", "interaction") if (surface, part) in place]
+    return slice(parts[0].start, parts[-1].stop) if parts else slice(0, 0)
+
+
 def prior_mean(form: Surfaces, coefficient: Any, xp: Any) -> Any:
     r"""Return the prior mean (K,) of the coefficients given those it depends on.
 
-    That of baseline and effect is in part a multiple of the propensity's: :math:`\\kappa c_e` and
-    :math:`\\gamma c_e`.
+    That of baseline and effect is in part a multiple of the propensity's and of its square's:
+    :math:`\kappa c_e + \kappa' c_{e^2}` and :math:`\gamma c_e + \gamma' c_{e^2}`.
     """
-    padded = xp.concatenate([coefficient, np.zeros(1)])
-    return form.centre + padded[form.parent] * padded[form.slope]
+    if form.odds.stop == form.odds.start:
+        return form.centre
+    _, back, odds = _odds(form, coefficient)
+    known = xp.concatenate([coefficient, matvec(back, odds**2), np.zeros(1)])
+    return form.centre + (known[form.parent] * known[form.slope]).sum(0)
+
+
+def prior_mean_slope(form: Surfaces, coefficient: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the derivative (K, K) of `prior_mean`, arrays only."""
+    axes = np.eye(len(coefficient))
+    if form.odds.stop == form.odds.start:
+        return np.zeros_like(axes)
+    columns, back, odds = _odds(form, coefficient)
+    known = np.concatenate([coefficient, back @ odds**2, np.zeros(1)])[..., None]
+    square = (back * 2 * odds) @ columns @ axes[form.odds]
+    moved = np.concatenate([axes, square, np.zeros_like(axes[:1])])
+    return np.asarray(
+        (known[form.parent] * moved[form.slope] + known[form.slope] * moved[form.parent]).sum(0)
+    )
+
+
+def _odds(form: Surfaces, coefficient: Any) -> tuple[Any, Any, Any]:
+    """Return the propensity's columns, their inverse, and its surface but for the level."""
+    columns = form.propensity[:, form.odds]
+    back = (columns / (columns**2).sum(0)).T  # the columns are orthogonal
+    return columns, back, matvec(columns, coefficient[form.odds])
 
 
 def stratum_law(form: Surfaces, coefficient: Any, xp: Any) -> StratumLaw:
