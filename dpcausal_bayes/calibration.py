@@ -13,7 +13,7 @@ import hashlib
 import io
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from dpcausal_bayes.potential import POPULATIONS
 __all__ = ["calibrate", "replicate"]
 
 Design = LabelDesign | MomentDesign
-Truth = Population | StratifiedPopulation | None
+Truth = Population | StratifiedPopulation | Callable[[int], Any] | None
 
 FIELDS = (
     "replication", "population", "estimand", "level", "truth", "mean", "sd", "rank",
@@ -63,9 +63,10 @@ def calibrate(
     Parameters
     ----------
     design : LabelDesign or MomentDesign
-    truth : Population or StratifiedPopulation, optional
-        The population that every table is drawn from. By default each replication draws its own
-        from the model's prior, so that ranks are uniform if the model is calibrated.
+    truth : Population, StratifiedPopulation or callable, optional
+        The population that every table is drawn from; or a function from a seed to one, which
+        replication j calls with j. By default each replication draws its own from the model's
+        prior, so that ranks are uniform if the model is calibrated.
     estimands : sequence of ATE, ATT or ATC
         Each with ``population="super"`` and ``"sample"``.
     releases : int
@@ -115,9 +116,7 @@ def calibrate(
     study = _fingerprint(design, truth, estimands, seed, settings)
     done = _read(path, study)
     missing = sorted(set(range(releases)) - set(done["replication"]))
-    populations: Sequence[Any] = [truth] * releases
-    if truth is None:
-        populations = design.populations(releases, seed=seed)
+    populations = _populations(design, truth, releases, seed)
     run = joblib.delayed(_replication)
     tasks = (run(design, populations[j], estimands, j, seed, settings, study) for j in missing)
     results = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)
@@ -127,6 +126,14 @@ def calibrate(
         _append(path, study, found)
     table = pd.concat([part for part in rows if len(part)], ignore_index=True)
     return Calibration(table[table["replication"] < releases], prior=truth is None)
+
+
+def _populations(design: Design, truth: Truth, releases: int, seed: int) -> Sequence[Any]:
+    if truth is None:
+        return design.populations(releases, seed=seed)
+    if callable(truth):
+        return [truth(j) for j in range(releases)]
+    return [truth] * releases
 
 
 def replicate(design: Design, truth: Any, index: int, *, seed: int = 0) -> tuple[Any, Any]:
@@ -177,7 +184,12 @@ def _replication(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the sampler's, about chains: it is counted below
         tree = _fitter(study, design, release).fit(
-            release, random_seed=index, cores=1, progressbar=False, **settings
+            release,
+            random_seed=index,
+            cores=1,
+            progressbar=False,
+            replicates=False,
+            **settings,
         )
     divergences = int(tree["sample_stats"]["diverging"].sum())
     rows = []

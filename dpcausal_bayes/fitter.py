@@ -82,6 +82,7 @@ class Fitter:
         random_seed: int | None = None,
         progressbar: bool = True,
         target_accept: float = TARGET_ACCEPT,
+        replicates: bool = True,
     ) -> xr.DataTree:
         """Draw from the posterior given a release.
 
@@ -95,6 +96,9 @@ class Fitter:
         cores : int, optional
             Chains at a time.
         target_accept : float
+        replicates : bool
+            False leaves out ``posterior_predictive``, the replicated releases: a study that looks
+            at intervals only takes about half the time.
 
         Returns
         -------
@@ -126,4 +130,4 @@ class Fitter:
             target_accept=target_accept,
             **options,
         )
-        return assemble(self.model, release, sampled, self._prior, seed)
+        return assemble(self.model, release, sampled, self._prior, seed, replicates=replicates)

@@ -103,6 +103,8 @@ def assemble(
     sampled: xr.DataTree,
     prior: xr.DataTree,
     seed: int,
+    *,
+    replicates: bool = True,
 ) -> xr.DataTree:
     """Put what was drawn together, with replicated releases and the manifest.
 
@@ -115,32 +117,40 @@ def assemble(
     prior : xarray.DataTree
         From `prior_draws`.
     seed : int
+    replicates : bool
+        Whether to replicate the release, for ``posterior_predictive``.
     """
     posterior = sampled["posterior"].dataset
     free = [variable.name for variable in model.free_RVs]
     kept = [name for name in posterior.data_vars if name in {*free, *_deterministics(model)}]
-    step = max(posterior.sizes["draw"] * posterior.sizes["chain"] // PREDICTIVE_DRAWS, 1)
-    with _quiet():
-        replicated = pm.sample_posterior_predictive(
-            posterior.isel(draw=slice(None, None, step)),
-            model=model,
-            freeze_vars=free,
-            random_seed=seed,
-            progressbar=False,
-            compile_kwargs=_INTERPRETED,
-        )
     observed = {"release": ("query", model["released"].get_value())}
     groups = {
         "posterior": posterior[kept],
         "sample_stats": sampled["sample_stats"].dataset,
         "observed_data": xr.Dataset(observed, coords={"query": list(model.coords["query"])}),
         **{name: prior[name].dataset for name in ("prior", "prior_predictive")},
-        "posterior_predictive": replicated["posterior_predictive"].dataset,
         "constant_data": public_facts(release, model),
     }
+    if replicates:
+        groups["posterior_predictive"] = _replicated(model, posterior, seed)
     fitted = xr.DataTree.from_dict(groups)
     fitted.attrs["manifest"] = write_manifest(model, release, seed)
     return fitted
+
+
+def _replicated(model: pm.Model, posterior: xr.Dataset, seed: int) -> xr.Dataset:
+    """Draw a release for each of about 500 draws from the posterior."""
+    step = max(posterior.sizes["draw"] * posterior.sizes["chain"] // PREDICTIVE_DRAWS, 1)
+    with _quiet():
+        replicated = pm.sample_posterior_predictive(
+            posterior.isel(draw=slice(None, None, step)),
+            model=model,
+            freeze_vars=[variable.name for variable in model.free_RVs],
+            random_seed=seed,
+            progressbar=False,
+            compile_kwargs=_INTERPRETED,
+        )
+    return replicated["posterior_predictive"].dataset
 
 
 def prior_draws(model: pm.Model, seed: int) -> xr.DataTree:
