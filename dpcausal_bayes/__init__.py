@@ -14,7 +14,7 @@ from dpcausal_bayes.calibration_results import Calibration
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.combining import PooledEstimate, pool
 from dpcausal_bayes.designs import LabelDesign, MomentDesign
-from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
+from dpcausal_bayes.estimands import ATC, ATE, ATT, CATE, CATESlope, estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.fitting import fit, log_densities
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
@@ -37,9 +37,11 @@ __all__ = [
     "ATC",
     "ATE",
     "ATT",
+    "CATE",
     "Arm",
     "Binned",
     "Bounded",
+    "CATESlope",
     "Calibration",
     "Categories",
     "CausalWorkload",

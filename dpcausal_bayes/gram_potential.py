@@ -1,60 +1,27 @@
-r"""Mean potential outcomes of a regression in each arm: from confidential moments to a population.
-
-Given the confidential moments of arm t (n of its records, means :math:`\bar x, \bar y`, covariance
-S of covariates, its residual variance) the outcome is taken as linear in :math:`\phi` with normal
-errors of one variance. With the reference prior, constant in :math:`(\alpha, \beta, \log \sigma)`,
-
-.. math::
-    \sigma_t^2 \sim \mathrm{RSS}_t / \chi^2_{n_t - d - 1}, \qquad
-    \beta_t \sim N(\hat\beta_t, \sigma_t^2 S_t^{-1} / n_t), \qquad
-    \alpha_t + \beta_t' x \sim N(\bar y_t + \beta_t'(x - \bar x_t), \sigma_t^2 / n_t).
-
-Those assigned to a have under t the mean outcome :math:`\alpha_t + \beta_t' \xi_a`, where
-:math:`\xi_a` is their mean of :math:`\phi`: in the population :math:`N(\bar x_a, S_a / n_a)`, of
-these units :math:`\bar x_a` itself. These units' outcomes under their own arm are in the table, and
-the mean of those that are missing has an error of its own, :math:`N(0, \sigma_t^2 / n_a)`.
-
-*What this assumes of fourth moments*, of residuals e: that
-:math:`\mathrm{E}[x x' e^2] = \sigma^2\,\mathrm{E}[x x']`, as if errors had one variance; the
-release does not say otherwise. With other errors :math:`\beta_t` has a sandwich's variance in
-truth. It enters an effect only through :math:`\xi_a - \bar x_t`, the imbalance between the arms.
-
-*By levels.* Of a covariate that has levels, mean covariates of each level, arm by arm, are exact
-functions of second moments, and so are these units' own mean outcomes. In the population they vary
-with the covariance that :math:`\phi` has within levels under a normal law; levels are then moved
-together, so that their average is the arm's.
-"""
+"""From a fitted regression to mean potential outcomes: see `dpcausal_bayes.gram_means`."""
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Bounded
+from dpcausal_bayes.gram_means import (
+    ConfidentialGram,
+    DrawnMeans,
+    Levels,
+    draw_means,
+    means_by_level,
+)
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.models.gram_laws import covariance, gram_form, gram_law
 from dpcausal_bayes.models.priors import GramPriors
 from dpcausal_bayes.moment_potential import DROWNED, in_units
-from dpcausal_bayes.potential import Population, Potentials
+from dpcausal_bayes.potential import Column, Population, Potentials
 
-__all__ = ["ConfidentialGram", "confidential_gram", "gram_potentials"]
-
-Array = NDArray[np.float64]
-
-
-class ConfidentialGram(NamedTuple):
-    """Draws of a table's moments by arm: records (S, 2), means (S, 2, p), covariances.
-
-    The last of the p columns is the outcome; all lie in [-1, 1].
-    """
-
-    records: Array
-    mean: Array
-    covariance: Array
+__all__ = ["ConfidentialGram", "confidential_gram", "gram_potentials", "means_of"]
 
 
 def confidential_gram(tree: xr.DataTree, group: str = "posterior") -> ConfidentialGram:
@@ -88,175 +55,75 @@ def gram_potentials(
     rng : numpy.random.Generator
     """
     workload: GramWorkload = read_manifest(tree)["workload"]
-    levels = _Levels(workload)
+    levels = Levels(workload)
     supported = _supported(tree, levels)
 
-    def data_set(group: str, drawn: tuple[Array, Array]) -> xr.Dataset:
+    def data_set(group: str, drawn: DrawnMeans) -> xr.Dataset:
         shape = tuple(tree[group].sizes[dim] for dim in ("chain", "draw"))
-        mean, weight = (part.reshape(*shape, *part.shape[1:]) for part in drawn)
-        dims = ("chain", "draw", "assigned")
-        return xr.Dataset(
-            {
-                "mean": ((*dims, "arm", "stratum"), in_units(mean, workload)),
-                "weight": ((*dims, "stratum"), weight),
-                "supported": ("stratum", supported),
-            },
-            coords=levels.coords,
-        )
+        return means_of(drawn, workload, levels, shape).assign(supported=("stratum", supported))
 
     table = confidential_gram(tree)
-    own = _draw(table, levels, population, rng)
-    prior = _draw(confidential_gram(tree, "prior"), levels, population, rng)
+    own = draw_means(table, levels, population, rng)
+    prior = draw_means(confidential_gram(tree, "prior"), levels, population, rng)
     return Potentials(
         posterior=data_set("posterior", own),
-        table=data_set("posterior", _draw(table, levels, "table", rng)),
+        table=data_set("posterior", draw_means(table, levels, "table", rng)),
         prior=data_set("prior", prior),
         stratum="covariates",
         notes=_notes(workload),
     )
 
 
-class _Levels:
-    """The strata, as weights of (1, phi): the share of a stratum is linear in the means."""
+def means_of(
+    drawn: DrawnMeans, workload: GramWorkload, levels: Levels, shape: tuple[int, ...]
+) -> xr.Dataset:
+    """Return draws as a data set of potential outcomes, but for which strata are supported.
 
-    def __init__(self, workload: GramWorkload) -> None:
-        features, width = workload.features, 1 + len(workload.features)
-        rows, self.groups, labels = [np.eye(width)[0]], [slice(0, 1)], ["all"]
-        arms = list(workload.schema.arms)
-        factors: dict[str, list[str]] = {}
-        self.own: list[list[int]] = [[]]
-        for place, field in enumerate(workload.fields):
-            if isinstance(field, Bounded):
-                continue
-            own = [j for j, feature in enumerate(features) if feature.covariate == place]
-            others = [(np.eye(width)[0] + np.eye(width)[1 + j]) / 2 for j in own]
-            first = len(rows)
-            rows += [np.eye(width)[0] - sum(others), *others]
-            self.groups.append(slice(first, len(rows)))
-            self.own.append(own)
-            labels += [f"{field.column}={name}" for name in field.labels]
-            factors[field.column] = [""] * first + list(field.labels)
-        self.rows = np.array(rows)
-        padded = {name: part + [""] * (len(rows) - len(part)) for name, part in factors.items()}
-        self.coords: dict[str, Any] = {
-            "assigned": arms,
-            "arm": arms,
-            "stratum": labels,
-            **{name: ("stratum", part) for name, part in padded.items()},
-        }
-
-
-def _draw(
-    table: ConfidentialGram, levels: _Levels, population: str, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Draw means (S, assigned, arm, stratum) and weights (S, assigned, stratum).
-
-    ``population`` may also be ``"table"``: least squares on the table's own moments, as they are.
+    Parameters
+    ----------
+    drawn : DrawnMeans
+    workload : GramWorkload
+    levels : Levels
+    shape : tuple of int
+        Chains and draws.
     """
-    n = np.maximum(table.records, 1.0)
-    x, y = table.mean[..., :-1], table.mean[..., -1]
-    share, level_mean = _by_level(table, levels)
-    beta, sigma = _regression(table, n, rng if population != "table" else None)
-    arm_share = n / n.sum(-1, keepdims=True)
-    if population == "super":
-        treated = rng.beta(n[:, 1] + 0.5, n[:, 0] + 0.5)
-        arm_share = np.stack([1 - treated, treated], axis=-1)
-        x_of, share = _population(table, n, level_mean, levels, rng)
-    else:
-        x_of = level_mean[..., :-1]
-    # (S, assigned, arm, stratum)
-    moved = x_of[:, :, None] - x[:, None, :, None]
-    mean = y[:, None, :, None] + np.einsum("zatsj,ztj->zats", moved, beta)
-    if population != "table":
-        mean = mean + (sigma / np.sqrt(n) * rng.standard_normal(n.shape))[:, None, :, None]
-    if population == "sample":
-        mean = mean + _missing(sigma, n, share, levels, rng)
-    if population != "super":
-        for a in range(2):
-            mean[:, a, a] = level_mean[:, a, :, -1]
-    return mean, arm_share[..., None] * share
+    mean, weight, line, slope, centre = (part.reshape(*shape, *part.shape[1:]) for part in drawn)
+    per_unit = in_units(np.ones(()), workload) - in_units(np.zeros(()), workload)
+    each = ("chain", "draw")
+    return xr.Dataset(
+        {
+            "mean": ((*each, "assigned", "arm", "stratum"), in_units(mean, workload)),
+            "weight": ((*each, "assigned", "stratum"), weight),
+            "regression_mean": ((*each, "arm"), in_units(line, workload)),
+            "regression_slope": (
+                (*each, "arm", "feature"),
+                per_unit * slope,
+                {"features": _columns(workload)},
+            ),
+            "regression_centre": ((*each, "feature"), centre),
+        },
+        coords=levels.coords,
+    )
 
 
-def _by_level(table: ConfidentialGram, levels: _Levels) -> tuple[Array, Array]:
-    """Return the strata's shares (S, 2, stratum) and mean columns (S, 2, stratum, p), by arm."""
-    first = np.concatenate([np.ones((*table.mean.shape[:-1], 1)), table.mean], axis=-1)
-    second = first[..., :, None] * table.mean[..., None, :]
-    second[..., 1:, :] += table.covariance
-    share = first[..., :-1] @ levels.rows.T
-    sums = levels.rows @ second[..., :-1, :]
-    share = np.maximum(share, 0)  # of rounding, where a level is empty
-    return share, sums / np.maximum(share, 1e-12)[..., None]
+def _columns(workload: GramWorkload) -> tuple[Column, ...]:
+    """Return what each column of the covariates is."""
+    found = []
+    for feature in workload.features:
+        field = workload.fields[feature.covariate]
+        if feature.level is None:
+            assert isinstance(field, Bounded)
+            found.append(Column(field.column, None, field.low, field.high))
+        else:
+            assert not isinstance(field, Bounded)
+            found.append(Column(field.column, field.labels[feature.level], -1.0, 1.0))
+    return tuple(found)
 
 
-def _regression(
-    table: ConfidentialGram, n: Array, rng: np.random.Generator | None
-) -> tuple[Array, Array]:
-    """Return slopes (S, 2, d) and residual scales (S, 2), drawn; without rng least squares."""
-    s, cross = table.covariance[..., :-1, :-1], table.covariance[..., :-1, -1]
-    d = cross.shape[-1]
-    root = np.linalg.cholesky(s)
-    half = np.linalg.solve(root, cross[..., None])[..., 0]
-    residual = np.maximum(table.covariance[..., -1, -1] - (half**2).sum(-1), 0)
-    sigma = np.sqrt(residual)
-    if rng is not None:
-        # an arm with fewer records than slopes says nothing of its errors: one degree is left
-        sigma = np.sqrt(n * residual / rng.chisquare(np.maximum(n - d - 1, 1)))
-        half = half + (sigma / np.sqrt(n))[..., None] * rng.standard_normal(half.shape)
-    return np.linalg.solve(np.swapaxes(root, -1, -2), half[..., None])[..., 0], sigma
-
-
-def _population(
-    table: ConfidentialGram,
-    n: Array,
-    level_mean: Array,
-    levels: _Levels,
-    rng: np.random.Generator,
-) -> tuple[Array, Array]:
-    """Draw the strata's mean covariates (S, 2, stratum, d) and shares in the population."""
-    s = table.covariance[..., :-1, :-1]
-    noise = rng.standard_normal((*s.shape[:-1], 1))
-    arm = table.mean[..., :-1] + (np.linalg.cholesky(s) @ noise)[..., 0] / np.sqrt(n)[..., None]
-    share = np.concatenate([np.ones((*n.shape, 1)), arm], axis=-1) @ levels.rows.T
-    share = np.maximum(share, 0)
-    drawn = level_mean[..., :-1].copy()
-    drawn[..., 0, :] = arm
-    for group, own in zip(levels.groups[1:], levels.own[1:], strict=True):
-        share[..., group] /= share[..., group].sum(-1, keepdims=True)
-        across = s[..., own]
-        within = s - across @ np.linalg.solve(s[..., own, :][..., own], np.swapaxes(across, -1, -2))
-        other = np.setdiff1d(np.arange(s.shape[-1]), own)  # own columns do not vary in a level
-        if not len(other):
-            continue
-        root = np.linalg.cholesky(within[..., other[:, None], other] + 1e-12 * np.eye(len(other)))
-        records = np.maximum(n[..., None] * share[..., group], 1)
-        z = rng.standard_normal((*records.shape, len(other)))
-        step = np.einsum("zaij,zalj->zali", root, z) / np.sqrt(records)[..., None]
-        part = drawn[..., group, :][..., other] + step
-        gap = arm[..., other] - np.einsum("zal,zali->zai", share[..., group], part)
-        part = part + gap[..., None, :]
-        for k, j in enumerate(other):
-            drawn[..., group, j] = part[..., k]
-    return drawn, share
-
-
-def _missing(
-    sigma: Array, n: Array, share: Array, levels: _Levels, rng: np.random.Generator
-) -> Array:
-    """Draw the mean errors of missing outcomes, (S, assigned, arm, stratum)."""
-    records = np.maximum(n[:, :, None] * share, 1)[:, :, None]
-    shape = (len(n), 2, 2, share.shape[-1])
-    error = rng.standard_normal(shape) / np.sqrt(records)
-    for group in levels.groups[1:]:
-        weight = share[:, :, None, group]
-        gap = error[..., :1] - (weight * error[..., group]).sum(-1, keepdims=True)
-        error[..., group] += gap
-    return sigma[:, None, :, None] * error
-
-
-def _supported(tree: xr.DataTree, levels: _Levels) -> NDArray[np.bool_]:
+def _supported(tree: xr.DataTree, levels: Levels) -> NDArray[np.bool_]:
     """Return which strata have both arms: masses that stand out from the noise."""
     table = confidential_gram(tree)
-    mass = (table.records[..., None] * _by_level(table, levels)[0]).mean(0)
+    mass = (table.records[..., None] * means_by_level(table, levels)[0]).mean(0)
     noise = float(tree["constant_data"]["noise_scale"].max())
     noise_of = noise * np.sqrt((levels.rows**2).sum(-1))
     return (mass >= np.maximum(DROWNED * noise_of, 0.5)).all(0)

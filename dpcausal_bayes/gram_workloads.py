@@ -16,7 +16,7 @@ from dpcausal_bayes.columns import Binned, Bounded, Categories, Levels
 from dpcausal_bayes.gram_sensitivity import gram_sensitivity
 from dpcausal_bayes.laws import number
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.workload_checks import check_outcome, names_of
+from dpcausal_bayes.workload_checks import RESERVED, check_outcome, names_of
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["Feature", "GramWorkload", "Workload"]
@@ -248,6 +248,11 @@ def _names(value: Any, schema: Schema) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise ValueError(f"GramWorkload.covariates names {name!r} twice: once will do")
         field = known[name]
+        if not isinstance(field, Bounded) and name in RESERVED:
+            raise ValueError(
+                f"GramWorkload.covariates[{i}] is {name!r}, a name that fitted trees use "
+                "themselves: rename the column"
+            )
         if not isinstance(field, Bounded) and len(field.labels) < 2:
             raise ValueError(
                 f"GramWorkload.covariates[{i}], {name!r}, has one level, which tells no records "

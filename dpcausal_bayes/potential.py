@@ -10,6 +10,15 @@ A model family supplies three data sets, `Potentials`. Their variables:
 ``supported`` (stratum)
     Whether both arms have units there; elsewhere a contrast rests on the prior.
 
+A regression adds, for effects at a profile, its line in the columns of the covariates:
+
+``regression_mean`` (chain, draw, arm)
+    Under ``arm``, of units with the population's mean columns, in the outcome's units.
+``regression_slope`` (chain, draw, arm, feature)
+    For each unit of a column; its attribute ``features`` is a tuple of `Column`.
+``regression_centre`` (chain, draw, feature)
+    The population's mean columns.
+
 Each factor that an estimand may be split by is a coordinate along ``stratum``. Its label is empty
 where a stratum is of no level. Strata may divide the population more than once, by different
 factors, if the divisions agree on its effects.
@@ -26,10 +35,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-__all__ = ["POPULATIONS", "Population", "Potentials", "generator"]
+__all__ = ["POPULATIONS", "Column", "Population", "Potentials", "generator"]
 
 Population = Literal["sample", "super"]
 POPULATIONS = typing.get_args(Population)
+
+
+class Column(NamedTuple):
+    """A column of a regression: a number between bounds, scaled to [-1, 1], or one level's +1."""
+
+    covariate: str
+    level: str | None
+    low: float
+    high: float
 
 
 class Potentials(NamedTuple):

@@ -33,20 +33,24 @@ def bounds(table: pd.DataFrame) -> list[str]:
 
 def sentences(table: pd.DataFrame, group: xr.Dataset) -> str:
     """Return a plain sentence for each estimand that is not split, or for each row if all are."""
-    words = {one.attrs["estimand"]: one.attrs["words"] for one in group.data_vars.values()}
-    headline = [row for row in table.index if "[" not in row] or list(table.index)
+    words = {}
+    for one in group.data_vars.values():
+        name, by = one.attrs["estimand"], one.attrs["by"]
+        for level in one[by].values if by else [None]:
+            row = f"{name}[{level}]" if by else name
+            words[row] = one.attrs["words"] + (f" in {level}" if by else "")
+    whole = {one.attrs["estimand"] for one in group.data_vars.values() if not one.attrs["by"]}
+    headline = [row for row in table.index if row in whole] or list(table.index)
     facts = table.attrs
     where = _POPULATIONS[facts["population"]]
     kind = interval_name(facts)
     lines = []
     for row in headline:
-        name, _, level = row.partition("[")
-        at = f" in {level[:-1]}" if level else ""
         numbers = table.loc[row]
         digits = _digits(numbers["sd"])
         mean, low, high = (f"{numbers[c]:.{digits}f}" for c in ("mean", *bounds(table)))
         lines.append(
-            f"The {words[name]}{at} {where} is {mean} ({kind} {low} to {high}), with probability "
+            f"The {words[row]} {where} is {mean} ({kind} {low} to {high}), with probability "
             f"{_probability(numbers['p_positive'])} of being above zero; privacy noise makes up "
             f"{100 * numbers['privacy_share']:.0f} % of its variance."
         )

@@ -16,7 +16,8 @@ _LARGEST_WEIGHT = 1e6
 # dimensions and variables of trees, beside which a covariate's labels are kept
 RESERVED = {"arm", "assigned", "chain", "draw", "part", "query", "stratum", "surface", "term"}
 RESERVED |= {"mass_noise", "mean", "noise_aware", "noise_variance", "noisy_mass", "released"}
-RESERVED |= {"redundancy", "repeat", "supported", "weight"}
+RESERVED |= {"feature", "redundancy", "regression_centre", "regression_mean", "regression_slope"}
+RESERVED |= {"repeat", "supported", "weight"}
 
 
 def check_outcome(outcome: Levels | Bounded, owner: str = "CausalWorkload") -> None:

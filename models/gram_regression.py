@@ -33,7 +33,7 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
 
     What the table would have said is then known up to noise. How far it is from the population is
     drawn outside the sampler, by `dpcausal_bayes.estimate`: see
-    `dpcausal_bayes.gram_potential.gram_potentials`.
+    `dpcausal_bayes.gram_means`.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpcausal_bayes.columns import Arm, Binned, Bounded
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
-from dpcausal_bayes.gram_potential import ConfidentialGram, _draw, _Levels
+from dpcausal_bayes.gram_means import ConfidentialGram, Levels, draw_means
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.models.gram_density import expected, gram_logp
 from dpcausal_bayes.models.gram_laws import covariance, gram_form, gram_law
@@ -196,6 +196,6 @@ def test_copies_of_a_confounder_are_counted_once(copies):
     moments = ConfidentialGram(
         release.n * law.share[None], law.mean[None], covariance(form, law)[None]
     )
-    mean, weight = _draw(moments, _Levels(workload), "table", rng)
+    mean, weight, *_ = draw_means(moments, Levels(workload), "table", rng)
     effect = 8.5 * (weight[..., None, :] * mean)[0, ..., 0].sum(0) @ [-1, 1]
     assert abs(effect - 1.085) < 0.02

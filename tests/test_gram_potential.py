@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpcausal_bayes.gram_potential import ConfidentialGram, _draw, _Levels
+from dpcausal_bayes.gram_means import ConfidentialGram, Levels, draw_means
 from dpcausal_bayes.gram_workloads import GramWorkload
 from gram_examples import BINARY, SCHEMA, columns
 from test_gram_workloads import vectors_of
@@ -43,7 +43,7 @@ WORKLOADS = {
 def test_table_is_least_squares_on_its_rows(name):
     workload = WORKLOADS[name]
     moments, arm, v = table_of(workload)
-    mean, weight = _draw(moments, _Levels(workload), "table", np.random.default_rng(0))
+    mean, weight, *_ = draw_means(moments, Levels(workload), "table", np.random.default_rng(0))
     fitted = least_squares(arm, v)
     expected = np.array([fitted[arm == a].mean(0) for a in (0, 1)])
     np.testing.assert_allclose(mean[0, ..., 0], expected, atol=1e-9)
@@ -53,8 +53,8 @@ def test_table_is_least_squares_on_its_rows(name):
 def test_levels_are_those_of_the_rows():
     workload = WORKLOADS["mixed"]
     moments, arm, v = table_of(workload)
-    levels = _Levels(workload)
-    mean, weight = _draw(moments, levels, "table", np.random.default_rng(0))
+    levels = Levels(workload)
+    mean, weight, *_ = draw_means(moments, levels, "table", np.random.default_rng(0))
     fitted = least_squares(arm, v)
     rows = columns(200, seed=5)
     for stratum, inside in {
@@ -75,8 +75,8 @@ def test_levels_are_those_of_the_rows():
 def test_every_division_gives_the_same_average(population):
     workload = WORKLOADS["mixed"]
     moments = table_of(workload, draws=5)[0]
-    levels = _Levels(workload)
-    mean, weight = _draw(moments, levels, population, np.random.default_rng(1))
+    levels = Levels(workload)
+    mean, weight, *_ = draw_means(moments, levels, population, np.random.default_rng(1))
     total = weight[..., None, :] * mean
     for group in levels.groups[1:]:
         np.testing.assert_allclose(total[..., group].sum(-1), total[..., 0], atol=1e-9)
@@ -101,7 +101,7 @@ def test_sampling_sd_is_that_of_least_squares():
     fitted = least_squares(arm, v)
     effect = fitted[:, 1] - fitted[:, 0]
     rng = np.random.default_rng(2)
-    mean, weight = _draw(moments, _Levels(workload), "super", rng)
+    mean, weight, *_ = draw_means(moments, Levels(workload), "super", rng)
     drawn = (weight[..., None, :] * mean)[..., 0].sum(1)
     drawn = drawn[:, 1] - drawn[:, 0]
     assert drawn.mean() == pytest.approx(effect.mean(), abs=4 * drawn.std() / DRAWS**0.5)
@@ -111,7 +111,7 @@ def test_sampling_sd_is_that_of_least_squares():
 def test_of_these_units_only_the_missing_outcomes_are_unknown():
     workload = GramWorkload(SCHEMA, [])
     moments, arm, v = table_of(workload, DRAWS)
-    mean, weight = _draw(moments, _Levels(workload), "sample", np.random.default_rng(3))
+    mean, weight, *_ = draw_means(moments, Levels(workload), "sample", np.random.default_rng(3))
     n = np.bincount(arm)
     for a in (0, 1):
         assert np.ptp(mean[:, a, a, 0]) == 0
@@ -124,8 +124,8 @@ def test_of_these_units_only_the_missing_outcomes_are_unknown():
 def test_means_by_level_vary_as_their_sizes_say():
     workload = GramWorkload(SCHEMA, ["sex", "wage"])
     moments, arm, v = table_of(workload, DRAWS)
-    levels = _Levels(workload)
-    mean = _draw(moments, levels, "super", np.random.default_rng(4))[0]
+    levels = Levels(workload)
+    mean = draw_means(moments, levels, "super", np.random.default_rng(4))[0]
     place = levels.coords["stratum"].index("sex=m")
     own = v[(arm == 1) & (v[:, 0] > 0)]
     slope = np.linalg.lstsq(

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpcausal_bayes import ATC, ATE, ATT, Fitter, estimate, models, report
+from dpcausal_bayes import ATC, ATE, ATT, CATE, CATESlope, Fitter, estimate, models, report
 from dpcausal_bayes.balance import balance, love_plot
 from dpcausal_bayes.columns import Arm, Bounded, Categories
 from dpcausal_bayes.facts import public_facts
@@ -42,7 +42,7 @@ def table_of(n=20_000, seed=0):
 
 RELEASES = [simulate_moments(table_of(seed=s), WORKLOAD, MECHANISM, seed=s) for s in range(2)]
 OPTIONS = {"draws": 500, "tune": 300, "chains": 2, "random_seed": 1, "progressbar": False}
-ESTIMANDS = [ATE(), ATT(), ATC(), ATE(by="sex")]
+ESTIMANDS = [ATE(), ATT(), ATC(), ATE(by="sex"), CATE(at={"sex": "m", "x": 1}), CATESlope("x")]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,10 @@ def tree(fitter):
 @pytest.mark.parametrize("population", ["super", "sample"])
 def test_known_effects_are_recovered(tree, population):
     shown = report(estimate(tree, ESTIMANDS, population=population)).table
-    assert shown.index.tolist() == ["ate", "att", "atc", "ate[f]", "ate[m]"]
-    truth = [0.76, 0.74, 0.78, 1.0, 0.4]
+    assert shown.index.tolist() == [
+        "ate", "att", "atc", "ate[f]", "ate[m]", "cate(sex=m, x=1)", "cate_slope(x)"
+    ]  # fmt: skip
+    truth = [0.76, 0.74, 0.78, 1.0, 0.4, 0.4, 0.0]
     assert np.all(np.abs(shown["mean"] - truth) < 3.5 * shown["sd"])
     assert np.all(shown["sd"] < 0.08)
     assert np.all(shown["privacy_share"] > 0.3)
