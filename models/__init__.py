@@ -2,14 +2,17 @@
 
 from dpcausal_bayes.models.cluster_labels import cluster_labels
 from dpcausal_bayes.models.gram_regression import gram_regression
-from dpcausal_bayes.models.priors import GramPriors, LabelPriors, MomentPriors
+from dpcausal_bayes.models.maxent_moments import maxent_moments
+from dpcausal_bayes.models.priors import GramPriors, LabelPriors, MaxentPriors, MomentPriors
 from dpcausal_bayes.models.stratified_moments import stratified_moments
 
 __all__ = [
     "GramPriors",
     "LabelPriors",
+    "MaxentPriors",
     "MomentPriors",
     "cluster_labels",
     "gram_regression",
+    "maxent_moments",
     "stratified_moments",
 ]

@@ -24,7 +24,7 @@ to :math:`\beta` and :math:`\kappa` take away what the Z do to the first two mom
 arms' own moments stay near those of :math:`q_t` whatever the number of groups. For two outcome
 levels :math:`p(y \mid t) = q_t(y)` exactly, :math:`\kappa = 0` and :math:`\eta = d`.
 
-Arrays have arms, grid points, groups and levels as their last axes, in this order; groups of fewer
+Arrays have arms, groups, levels and grid points as their last axes, in this order; groups of fewer
 levels than the largest are padded with levels of no mass.
 """
 
@@ -34,18 +34,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pytensor.gradient import disconnected_grad
 from scipy.linalg import helmert
 
+from dpcausal_bayes.models.maxent_tables import tables
 from dpcausal_bayes.models.priors import MaxentPriors
-from dpcausal_bayes.models.whitening import matvec
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["MaxentForm", "MaxentLaw", "maxent_form", "maxent_law", "maxent_rows"]
 
 Array = NDArray[np.float64]
-
-_NO_LEVEL = -1e9  # log share of padding
 
 
 class MaxentForm(NamedTuple):
@@ -57,8 +54,8 @@ class MaxentForm(NamedTuple):
         Values of the outcome, scaled to [-1, 1].
     sizes : ndarray of int, shape (G,)
         Number of levels of each group.
-    contrasts : ndarray, shape (G * L, T)
-        From the T coefficients of all groups' contrasts to levels, padded to L a group.
+    contrasts : ndarray, shape (G, L, L - 1)
+        From each group's coefficients to its levels; padded with zeros.
     binary : bool
     centre, scale : ndarray, shape (K,)
         Prior location, and standard deviation at the median of the spread.
@@ -81,12 +78,6 @@ class MaxentForm(NamedTuple):
     labels: tuple[str, ...]
     spreads: tuple[str, ...]
 
-    @property
-    def padding(self) -> Array:
-        """Added to the log shares of levels, (G, L): nothing, or minus infinity almost."""
-        levels = np.arange(self.sizes.max())
-        return np.where(levels < self.sizes[:, None], 0.0, _NO_LEVEL)
-
 
 class MaxentLaw(NamedTuple):
     """The law of a record.
@@ -95,7 +86,7 @@ class MaxentLaw(NamedTuple):
     ----------
     cell : array, shape (..., 2, Y)
         p(t, y).
-    level : array, shape (..., 2, Y, G, L)
+    level : array, shape (..., 2, G, L, Y)
         p(x_g | t, y).
     tilt : array, shape (..., 2, G, L)
         eta, by which the outcome's log odds move with a level.
@@ -121,11 +112,10 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
     sizes = np.array([workload.n_strata(g) for g in range(len(workload.groups))])
     names = [", ".join(group) or "all" for group in workload.groups]
     most, terms = int(sizes.max()), int((sizes - 1).sum())
-    contrasts = np.zeros((len(sizes), most, terms))
-    ends = np.cumsum(sizes - 1)
-    for g, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+    contrasts = np.zeros((len(sizes), most, most - 1))
+    for g, size in enumerate(sizes):
         if size > 1:
-            contrasts[g, :size, end - size + 1 : end] = helmert(size).T
+            contrasts[g, :size, : size - 1] = helmert(size).T
     group_of = np.repeat(np.arange(len(sizes)), sizes - 1)
     each = [f"{names[g]} {j + 1}" for g, size in enumerate(sizes) for j in range(size - 1)]
     arms = workload.schema.arms
@@ -139,7 +129,7 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
     return MaxentForm(
         grid=grid,
         sizes=sizes,
-        contrasts=contrasts.reshape(-1, terms),
+        contrasts=contrasts,
         binary=workload.binary,
         centre=centre,
         scale=np.concatenate([first, *shares, np.full(2 * terms, priors.spread_median)]),
@@ -157,78 +147,17 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
     )
 
 
-def maxent_law(form: MaxentForm, c: Any, xp: Any) -> MaxentLaw:
-    """Return the law that coefficients make.
+def maxent_law(form: MaxentForm, c: Array) -> MaxentLaw:
+    """Return the laws that coefficients make.
 
     Parameters
     ----------
     form : MaxentForm
-    c : array, shape (..., K), or tensor, shape (K,)
-    xp : module
-        numpy or pytensor.tensor.
+    c : ndarray, shape (..., K)
     """
-    lead = c.shape[:-1] if xp is np else ()
-    y, terms = form.grid, form.contrasts.shape[1]
-    n_first = len(form.centre) - 4 * terms
-    location = c[..., 1:3]
-    log_share, outcome = _levels(form, c, n_first, lead, xp)
-    if form.binary:
-        log_own = location[..., None] * y
-    else:
-        precision = xp.exp(c[..., 3:5])
-        slope, curvature = location * (2 + precision), precision - 1 / precision
-        log_own = slope[..., None] * y - 0.5 * curvature[..., None] * y**2
-    log_own = log_own - _log_sum(log_own, xp)[..., None]
-    own = xp.exp(log_own)
-    centre = (own * y).sum(-1)
-    gap = y - centre[..., None]
-    tilt = outcome
-    if not form.binary:
-        variance = (own * gap**2).sum(-1) + (y[1] - y[0]) ** 2 / 12
-        tilt = outcome / variance[..., None, None]
-    logit = log_share[..., None, :, :] + gap[..., None, None] * tilt[..., None, :, :]
-    log_z = _log_sum(logit, xp)
-    level = xp.exp(logit - log_z[..., None])
-    log_z = log_z - _log_sum(log_share, xp)[..., None, :]
-    log_outcome = log_own
-    if not form.binary:
-        first, second = _moments(log_share, tilt, xp)
-        bent = (log_z - gap[..., None] * first[..., None, :]).sum(-1)
-        log_outcome = log_own + bent - 0.5 * gap**2 * second.sum(-1)[..., None]
-        log_outcome = log_outcome - _log_sum(log_outcome, xp)[..., None]
-    treated = 1 / (1 + xp.exp(-c[..., :1]))
-    arm = xp.concatenate([1 - treated, treated], axis=-1)
-    cell = arm[..., None] * xp.exp(log_outcome)
-    return MaxentLaw(cell, level, tilt, log_outcome - log_z.sum(-1))
-
-
-def _levels(form: MaxentForm, c: Any, n_first: int, lead: tuple[int, ...], xp: Any) -> Any:
-    """Return log shares and outcome differences of levels by arm, (..., 2, G, L) each."""
-    terms = form.contrasts.shape[1]
-    shape = (*lead, *form.padding.shape)
-    share, imbalance, control, treated = (
-        matvec(form.contrasts, c[..., n_first + i * terms : n_first + (i + 1) * terms]).reshape(
-            shape
-        )
-        for i in range(4)
-    )
-    common = share + form.padding
-    log_share = xp.stack([common - imbalance / 2, common + imbalance / 2], axis=len(lead))
-    return log_share, xp.stack([control, treated], axis=len(lead))
-
-
-def _moments(log_share: Any, tilt: Any, xp: Any) -> tuple[Any, Any]:
-    """Return mean and variance of the tilts under the shares, (..., 2, G)."""
-    weight = xp.exp(log_share - _log_sum(log_share, xp)[..., None])
-    first = (weight * tilt).sum(-1)
-    return first, (weight * (tilt - first[..., None]) ** 2).sum(-1)
-
-
-def _log_sum(x: Any, xp: Any) -> Any:
-    """Return the logarithm of the sum of exponentials over the last axis."""
-    most = x.max(axis=-1)
-    most = most if xp is np else disconnected_grad(most)  # it cancels
-    return most + xp.log(xp.exp(x - most[..., None]).sum(-1))
+    flat = np.ascontiguousarray(c, dtype=float).reshape(-1, c.shape[-1])
+    found = tables(flat, form.grid, form.contrasts, form.sizes, form.binary)
+    return MaxentLaw(*(part.reshape(*c.shape[:-1], *part.shape[1:]) for part in found))
 
 
 def maxent_rows(
@@ -254,14 +183,14 @@ def maxent_rows(
 
     Examples
     --------
-    >>> law = MaxentLaw(np.full((2, 2), 0.25), np.full((2, 2, 1, 3), 1 / 3), None, None)
+    >>> law = MaxentLaw(np.full((2, 2), 0.25), np.full((2, 1, 3, 2), 1 / 3), None, None)
     >>> arm, stratum, point = maxent_rows(law, 1000, np.random.default_rng(1))
     >>> arm.shape, stratum.shape, point.max()
     ((1000,), (1000, 1), np.int64(1))
     """
     place = rng.choice(law.cell.size, size=rows, p=law.cell.ravel() / law.cell.sum())
     arm, point = np.divmod(place, law.cell.shape[1])
-    chances = np.cumsum(law.level, axis=-1)
+    chances = np.cumsum(np.moveaxis(law.level, -1, 1), axis=-1)
     chances /= chances[..., -1:]
     u = rng.random((rows, chances.shape[-2], 1))
     return arm, (u >= chances[arm, point]).sum(-1), point

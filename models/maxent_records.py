@@ -55,16 +55,17 @@ class MaxentRecords(NamedTuple):
         return 2 if len(self.square) else 4
 
     def by_part(self, law: MaxentLaw) -> tuple[Any, Any]:
-        """Return the law's two tables by part: (..., A, Y) and (..., A, Y, G, L)."""
+        """Return the law's two tables by part: (..., A, Y) and (..., A, G, L, Y)."""
         if len(self.square):
             return law.cell, law.level
-        lead, levels = tuple(law.cell.shape[:-2]), law.level.shape[-2:]
-        return law.cell.reshape((*lead, 4, 1)), law.level.reshape((*lead, 4, 1, *levels))
+        level = np.moveaxis(law.level, -1, -3)
+        shape = (*law.cell.shape[:-2], 4)
+        return law.cell.reshape(*shape, 1), level.reshape(*shape, *level.shape[-2:], 1)
 
     def columns(self, level: Array) -> Array:
         """Return E, (..., A, queries of a part, Y), of levels by part."""
-        kept = np.arange(level.shape[-1]) < self.sizes[:, None]
-        flat = np.swapaxes(level[..., kept], -1, -2)  # (..., A, levels, Y)
+        kept = np.arange(level.shape[-2]) < self.sizes[:, None]
+        flat = level[..., kept, :]  # (..., A, levels, Y)
         both = flat[..., None, :] * self.factor
         both = both.reshape(*flat.shape[:-2], -1, flat.shape[-1])
         if len(self.square):
@@ -89,10 +90,8 @@ class MaxentRecords(NamedTuple):
         for a in range(self.n_parts):
             for g, end in enumerate(ends):
                 own = slice(end - self.sizes[g] * len(self.factor), end)
-                share = level[..., a, :, g, : self.sizes[g]]
-                blocks = np.einsum(
-                    "...y,...yl,iy,jy->...lij", cell[..., a, :], share, self.factor, self.factor
-                )
+                share = level[..., a, g, : self.sizes[g], :] * cell[..., a, None, :]
+                blocks = np.einsum("...ly,iy,jy->...lij", share, self.factor, self.factor)
                 spread = blocks[..., :, :, None, :] * np.eye(self.sizes[g])[:, None, :, None]
                 width = own.stop - own.start
                 within[..., a, own, own] = spread.reshape(*blocks.shape[:-3], width, width)
@@ -114,9 +113,10 @@ class MaxentRecords(NamedTuple):
         cell, level = self.by_part(law)
         flat = cell.reshape(*cell.shape[:-2], -1)
         records = rng.multinomial(n, flat / flat.sum(-1, keepdims=True)).reshape(cell.shape)
+        level = np.swapaxes(level, -1, -2)  # (..., A, G, Y, L)
         level = level / level.sum(-1, keepdims=True)
-        counts = rng.multinomial(np.repeat(records[..., None], len(self.sizes), -1), level)
-        sums = self.columns(counts.astype(float))
+        counts = rng.multinomial(records[..., None, :], level)
+        sums = self.columns(np.swapaxes(counts, -1, -2).astype(float))
         if len(self.square):
             sums[..., -1, :] *= records
         return sums.sum(-1).reshape(*cell.shape[:-2], -1)
