@@ -35,7 +35,7 @@ from dpcausal_bayes.potential import POPULATIONS
 __all__ = ["calibrate", "replicate"]
 
 Design = LabelDesign | MomentDesign
-Truth = Population | StratifiedPopulation | Callable[[int], Any] | None
+Truth = Population | StratifiedPopulation | Callable[..., Any] | None
 
 FIELDS = (
     "replication", "population", "estimand", "level", "truth", "mean", "sd", "rank",
@@ -64,8 +64,8 @@ def calibrate(
     ----------
     design : LabelDesign or MomentDesign
     truth : Population, StratifiedPopulation or callable, optional
-        The population that every table is drawn from; or a function from a seed to one, which
-        replication j calls with j. By default each replication draws its own from the model's
+        The population that every table is drawn from; or a function with an argument ``seed`` that makes
+        one, for replication j with seed j. By default each replication draws its own from the model's
         prior, so that ranks are uniform if the model is calibrated.
     estimands : sequence of ATE, ATT or ATC
         Each with ``population="super"`` and ``"sample"``.
@@ -132,7 +132,7 @@ def _populations(design: Design, truth: Truth, releases: int, seed: int) -> Sequ
     if truth is None:
         return design.populations(releases, seed=seed)
     if callable(truth):
-        return [truth(j) for j in range(releases)]
+        return [truth(seed=j) for j in range(releases)]
     return [truth] * releases
 
 

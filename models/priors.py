@@ -113,8 +113,8 @@ class MomentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gain_sd: float = 0.3
     confounding_bend_sd: float = 0.3
     gain_bend_sd: float = 0.1
-    dispersion_centre: float = -2.0
-    dispersion_sd: float = 1.5
+    dispersion_centre: float = -3.0
+    dispersion_sd: float = 2.0
 
     def __post_init__(self) -> None:
         _check_scales(self, real=("dispersion_centre",))

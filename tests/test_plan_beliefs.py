@@ -29,7 +29,10 @@ def test_the_priors_are_the_default_models():
         "effect": (priors.effect_sd, priors.effect_main, priors.effect_interaction),
     }
     assert stated.SPREAD == priors.spread_sd
-    assert (stated.CONFOUNDING, stated.GAIN) == (priors.confounding_sd, priors.gain_sd)
+    assert stated.FOLLOWS == {
+        "baseline": (priors.confounding_sd, priors.confounding_bend_sd),
+        "effect": (priors.gain_sd, priors.gain_bend_sd),
+    }
     assert stated.DISPERSION == (priors.dispersion_centre, priors.dispersion_sd)
 
 
@@ -43,15 +46,14 @@ def test_the_law_is_the_default_models(levels, binary):
     z = np.random.default_rng(1).normal(size=beliefs.size)
     coefficient = np.zeros(len(form.centre))
     first, last = 0, beliefs.size
-    slopes = {"confounding": 0.0, "gain": 0.0}
+    follows = dict.fromkeys(("baseline", "effect"), (0.0, 0.0))
     if beliefs.n_strata > 1:
-        place = beliefs.size - 2 - 2 * (not binary) - len(form.spreads)
-        slopes = {
-            "confounding": MomentPriors().confounding_sd * z[place],
-            "gain": MomentPriors().gain_sd * z[place + 1],
-        }
-        for name, slope in slopes.items():
-            coefficient[form.labels.index(f"{name} 1")] = slope
+        place = beliefs.size - 4 - 2 * (not binary) - len(form.spreads)
+        for surface, name in (("baseline", "confounding"), ("effect", "gain")):
+            follows[surface] = tuple(np.array(stated.FOLLOWS[surface]) * z[place : place + 2])
+            for part, value in zip(("slope", "bend"), follows[surface], strict=True):
+                coefficient[form.labels.index(f"{name} {part} 1")] = value
+            place += 2
     selection = {}
     for surface, name, columns in beliefs._parts:
         moved = columns @ z[first : first + columns.shape[1]]
@@ -66,8 +68,11 @@ def test_the_law_is_the_default_models(levels, binary):
         own = [k for k in own if len(form.labels[k].split()) == 2 + bool(kind)]
         basis = getattr(form, surface)[:, own]
         # the part of baseline and effect that goes with the propensity is in the prior's mean
-        follows = {"baseline": slopes["confounding"], "effect": slopes["gain"]}.get(surface, 0.0)
-        mean = follows * selection[name] if kind and surface in ("baseline", "effect") else 0.0
+        mean = 0.0
+        if kind and surface in follows:
+            slope, bend = follows[surface]
+            bent = columns @ np.linalg.lstsq(columns, sum(selection.values()) ** 2)[0]
+            mean = slope * selection[name] + bend * bent
         coefficient[own] = np.linalg.lstsq(basis, moved + mean)[0]
         np.testing.assert_allclose(basis @ coefficient[own], moved + mean, atol=1e-12)
         np.testing.assert_allclose(
@@ -77,7 +82,7 @@ def test_the_law_is_the_default_models(levels, binary):
         scaled = basis * form.scale[own]
         np.testing.assert_allclose(scaled @ scaled.T, columns @ columns.T, atol=1e-12)
     if not binary:
-        first += 2 * (beliefs.n_strata > 1)
+        first += 4 * (beliefs.n_strata > 1)
         odds = (
             MomentPriors().dispersion_centre + MomentPriors().dispersion_sd * z[first : first + 2]
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +92,32 @@ def fixed() -> list[Study]:
         Study("effect of 1.6 halves of the range", moments(_huge(), epsilon=1.0), _huge()),
         Study("a stratum without treated", moments(_one_armed(), epsilon=1.0), _one_armed()),
     ]
+
+
+CROSSED = {1: {}, 6: {"a": 3, "b": 2}, 30: {"a": 5, "b": 3, "c": 2}}
+CELL = ("strata", "outcome", "confounded", "n", "epsilon")
+
+
+def varied() -> list[Study]:
+    """Another population for each release: coverage over size, budget, strata and outcome.
+
+    Experiments with strata are done at one budget, as the hard case is the confounded one.
+    """
+    studies = []
+    for epsilon, n, strata, outcome, confounded in itertools.product(
+        (1.0, 0.3, 5.0), (50_000, 500), CROSSED, ("bounded", "binary"), (True, False)
+    ):
+        if confounded if strata == 1 else not confounded and epsilon != 1:
+            continue
+        facts = {"covariates": CROSSED[strata], "n": n, "binary": outcome == "binary"}
+        facts |= {"confounding": float(confounded), "heterogeneity": 0.05 * (strata > 1)}
+        split = [dpc.ATE(by="a"), dpc.ATT(by="b")] if strata > 1 else []
+        draw = functools.partial(stratified_population, **facts)
+        name = f"{strata} {outcome} {confounded} {n} {epsilon}"
+        studies.append(
+            Study(name, moments(draw(seed=0), epsilon=epsilon), draw, [*HEADLINES, *split])
+        )
+    return studies
 
 
 class Reshaped:

@@ -27,8 +27,9 @@ SCALES = {
     "effect": (1.0, 0.15, 0.05),
 }
 SPREAD = 0.5
-CONFOUNDING, GAIN = 1.0, 0.3  # slopes of baseline and effect on the propensity, over strata
-DISPERSION = (-2.0, 1.5)  # mean and standard deviation of its log odds
+# slopes of baseline and effect on the propensity, over strata, and on its square
+FOLLOWS = {"baseline": (1.0, 0.3), "effect": (0.3, 0.1)}
+DISPERSION = (-3.0, 2.0)  # mean and standard deviation of its log odds
 _SIGN = np.array([-0.5, 0.5])[:, None]
 
 
@@ -93,7 +94,7 @@ class Beliefs:
     def size(self) -> int:
         """K."""
         coefficients = sum(columns.shape[1] for *_, columns in self._parts)
-        return coefficients + self._spreads() + 2 * (self.n_strata > 1) + 2 * (not self.binary)
+        return coefficients + self._spreads() + 4 * (self.n_strata > 1) + 2 * (not self.binary)
 
     def _spreads(self) -> int:
         return sum(name != "level" for _, name, _ in self._parts)
@@ -113,11 +114,12 @@ class Beliefs:
                     selection = selection + moved
             surfaces[surface] = surfaces[surface] + moved
         if self.n_strata > 1:
-            surfaces["baseline"] = (
-                surfaces["baseline"] + CONFOUNDING * z[..., first, None] * selection
-            )
-            surfaces["effect"] = surfaces["effect"] + GAIN * z[..., first + 1, None] * selection
-            first += 2
+            bent = selection**2 - (selection**2).mean(axis=-1, keepdims=True)
+            for surface, (slope, bend) in FOLLOWS.items():
+                moved = slope * z[..., first, None] * selection
+                moved = moved + bend * z[..., first + 1, None] * bent
+                surfaces[surface] = surfaces[surface] + moved
+                first += 2
         logit = _over_arms(surfaces["log_share"], surfaces["propensity"])
         weight = np.exp(logit)
         mean = np.tanh(_over_arms(surfaces["baseline"], surfaces["effect"]))
@@ -142,7 +144,7 @@ class Beliefs:
             z[first:last] = targets[surface] @ columns / (columns**2).sum(axis=0)
             first = last
         if not self.binary:
-            first += 2 * (self.n_strata > 1)
+            first += 4 * (self.n_strata > 1)
             odds = np.log(law.dispersion / (1 - law.dispersion))
             z[first : first + 2] = (odds - DISPERSION[0]) / DISPERSION[1]
         return z
