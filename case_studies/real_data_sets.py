@@ -54,6 +54,13 @@ PUBLIC_BOUNDS: Mapping[str, tuple[float, float]] = {
     "acic_rep1": (-50, 50),
 }
 
+# Twins: of each pair one is seen. The shorter the pregnancy the more often it is the heavier one,
+# by an odds ratio of exp(0.25) a week: the only confounder.
+TWINS_WEEKS, TWINS_SLOPE = 33, -0.25
+# Hillstrom: trials of about this many customers are drawn from the two arms' 42,613, whose
+# difference is the truth.
+HILLSTROM_TRIAL = 5_000
+
 # LaLonde. Arms were randomised, so that strata can only buy precision. A high-school degree is the
 # screening question of most such programmes; ages are cut at round years, from the least working
 # age to the usual age of retirement.
@@ -91,8 +98,8 @@ class Case(NamedTuple):
     table : pandas.DataFrame
         Columns ``treat``, ``outcome`` and covariates.
     truth : dict of str to float
-        ``ate`` and ``att``: of the mean potential outcomes; LaLonde's is the difference of the
-        experiment's means, for both.
+        ``ate`` and ``att``: of the mean potential outcomes (Twins: of the outcomes of both twins);
+        LaLonde's and Hillstrom's is the difference of the experiment's means, for both.
     """
 
     table: pd.DataFrame
@@ -108,6 +115,10 @@ def load(data: str, rep: int) -> Case:
     """Read one replication of a data set."""
     if data == "lalonde":
         return _lalonde()
+    if data == "twins":
+        return _twins(rep)
+    if data == "hillstrom":
+        return _hillstrom(rep)
     folder = DATA / _folder(data)
     truth = pd.read_csv(folder / "truth.csv")
     if data == "ihdp":
@@ -163,11 +174,50 @@ def _lalonde() -> Case:
     table = pd.read_csv(DATA / "lalonde" / "nsw_dw.csv").rename(columns={"re78": "outcome"})
     means = table.groupby("treat")["outcome"].mean()
     effect = float(means[1] - means[0])
-    return Case(table[["treat", "outcome", "nodegree", "age"]], {"ate": effect, "att": effect})
+    covariates = ["nodegree", "age", "education", "black", "married", "re75"]
+    return Case(table[["treat", "outcome", *covariates]], {"ate": effect, "att": effect})
 
 
 def _ihdp_covariates(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the mother's schooling, from three 0/1 columns, and whether she is married."""
+    """Return the mother's schooling, from three 0/1 columns, whether she is married, and others."""
     least, school, some = (table[name] == 1 for name in ("mom_lths", "mom_hs", "mom_scoll"))
     schooling = np.select([least, school, some], ["none", "high school", "college"], "degree")
-    return pd.DataFrame({"schooling": schooling, "married": table["b_marr"]})
+    others = table[["momage", "bw", "preterm", "cig", "drugs"]]
+    return others.assign(schooling=schooling, married=table["b_marr"])
+
+
+def _twins(rep: int) -> Case:
+    """Choose which twin of each pair is seen, by a seed, and return the outcome of that one."""
+    pairs = pd.read_csv(DATA / "twins" / "twins_ganite.csv")
+    logit = TWINS_SLOPE * (pairs["gestat"] - TWINS_WEEKS)
+    treat = np.random.default_rng([1, rep]).random(len(pairs)) < 1 / (1 + np.exp(-logit))
+    outcome = np.where(treat, pairs["y1"], pairs["y0"])
+    effect = pairs["y1"] - pairs["y0"]
+    covariates = ["gestat", "dmage", "dmeduc", "cigar", "nprevist", "dmar"]
+    return Case(
+        pairs[covariates].assign(treat=treat.astype(int), outcome=outcome),
+        {"ate": float(effect.mean()), "att": float(effect[treat].mean())},
+    )
+
+
+def _hillstrom(rep: int) -> Case:
+    """Draw a trial of the men's e-mail against none from all customers of the two arms."""
+    table = pd.read_csv(DATA / "hillstrom" / "hillstrom.csv.gz")
+    table = table[table["segment"] != "Womens E-Mail"]
+    table = table.assign(
+        treat=(table["segment"] == "Mens E-Mail").astype(int),
+        outcome=table["visit"],
+        cluster=table["zip_code"] + " " + table["channel"],
+    )
+    means = table.groupby("treat")["outcome"].mean()
+    effect = float(means[1] - means[0])
+    rng = np.random.default_rng([2, rep])
+    share = HILLSTROM_TRIAL / len(table)
+    covariates = ["recency", "history", "mens", "womens", "newbie", "channel", "zip_code"]
+    # of each cluster and arm the same number in every trial, as both are public in a label release
+    chosen = [
+        rng.choice(rows, round(share * len(rows)), replace=False)
+        for rows in table.groupby(["cluster", "treat"]).indices.values()
+    ]
+    trial = table.iloc[np.sort(np.concatenate(chosen))].reset_index(drop=True)
+    return Case(trial[["treat", "outcome", "cluster", *covariates]], {"ate": effect, "att": effect})

@@ -1,0 +1,197 @@
+"""The package's own rows: a release, its model, and what each part of the error is due to.
+
+A model is compiled once for each design and refitted (`dpcausal_bayes.Fitter`). The interval is the
+reported one, of the population (``population="super"``); the estimate is the posterior mean.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from comparators.features import codes, domain, records, records_of_codes
+from comparators.tau_q import label_release
+from compare_designs import Design
+from numpy.typing import NDArray
+
+from dpcausal_bayes import models
+from dpcausal_bayes.estimands import ATE, estimate
+from dpcausal_bayes.fitter import Fitter
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.gram_workloads import GramWorkload, Workload
+from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.populations.tables import table_contrast
+from dpcausal_bayes.releases import LabelRelease
+from dpcausal_bayes.report import split_sd
+from dpcausal_bayes.simulate import simulate_moments
+
+__all__ = ["Posterior", "Route", "fit_stratified", "routes"]
+
+SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": False}
+
+_fitters: dict[Any, Fitter] = {}
+
+
+class Posterior(NamedTuple):
+    """What one fit says, in units of the outcome.
+
+    Attributes
+    ----------
+    estimate, low, high : float
+        Posterior mean and 95 % interval of the population's effect.
+    sampling_sd, privacy_sd : float
+    monte_carlo_sd : float
+        Standard error of the posterior mean, of a finite chain.
+    declared : float
+        What the same workload says of the table without noise.
+    seconds : float
+        Of fit and estimands, not of compiling.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    sampling_sd: float
+    privacy_sd: float
+    monte_carlo_sd: float
+    declared: float
+    seconds: float
+
+
+class Route(NamedTuple):
+    """A way to use the package: its name, what it protects, and a function of a table."""
+
+    name: str
+    protects: str
+    run: Callable[[pd.DataFrame, float, float, int], Posterior]
+
+
+def routes(design: Design) -> list[Route]:
+    """Return the package's routes for a data set."""
+    found = [
+        Route("no strata", "record", _moments(design, design.workload(stratified=False))),
+        Route("strata", "record", _moments(design, design.workload(stratified=True))),
+        Route("Gram regression", "record", _moments(design, GramWorkload(design.schema))),
+    ]
+    if design.probability is not None:
+        found.append(Route("label release", "label", _labels(design)))
+    return [Route(f"dpcausal_bayes, {one.name}", one.protects, one.run) for one in found]
+
+
+def fit_stratified(release: MomentRelease, seed: int) -> xr.DataTree:
+    """Fit the stratified model of a release, compiled before if one of its design was fitted."""
+    return _fit(release.workload, release, seed, models.stratified_moments)
+
+
+def _fit(
+    key: Any,
+    release: MomentRelease | LabelRelease,
+    seed: int,
+    build: Callable[[Any], pm.Model],
+) -> xr.DataTree:
+    if key not in _fitters:
+        _fitters[key] = Fitter(build(release))
+    return _fitters[key].fit(release, random_seed=seed, **SAMPLER)
+
+
+def _moments(
+    design: Design, workload: Workload
+) -> Callable[[pd.DataFrame, float, float, int], Posterior]:
+    gram = isinstance(workload, GramWorkload)
+    build = models.gram_regression if gram else models.stratified_moments
+
+    def run(table: pd.DataFrame, epsilon: float, delta: float, seed: int) -> Posterior:
+        mechanism = GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
+        release = simulate_moments(table, workload, mechanism, seed=seed)
+        if isinstance(workload, GramWorkload):
+            declared = _regression(table, design)
+        else:
+            declared = float(table_contrast(ATE(), table, workload))
+        return _posterior(design, workload, release, seed, build, declared)
+
+    return run
+
+
+def _labels(design: Design) -> Callable[[pd.DataFrame, float, float, int], Posterior]:
+    def run(table: pd.DataFrame, epsilon: float, delta: float, seed: int) -> Posterior:
+        release = label_release(
+            table,
+            design.schema,
+            epsilon,
+            clustered=True,
+            floor=0.5,
+            rng=np.random.default_rng(seed),
+        )
+        key = (design.name, epsilon)  # the mechanism is part of a label model's design
+        declared = _within_clusters(table, design)
+        return _posterior(design, key, release, seed, models.cluster_labels, declared)
+
+    return run
+
+
+def _posterior(
+    design: Design,
+    key: Any,
+    release: MomentRelease | LabelRelease,
+    seed: int,
+    build: Callable[[Any], pm.Model],
+    declared: float,
+) -> Posterior:
+    if key not in _fitters:
+        _fitters[key] = Fitter(build(release))
+    start = time.perf_counter()
+    tree = _fit(key, release, seed, build)
+    tree = estimate(tree, [ATE()], population="super")
+    seconds = time.perf_counter() - start
+    half = design.half
+    drawn = half * tree["estimands"]["ate"]
+    exact = half * tree["confidential_estimands"]["ate"]
+    sampling, privacy = split_sd(drawn, exact)
+    low, high = np.quantile(drawn.values, [0.025, 0.975])
+    return Posterior(
+        estimate=float(drawn.mean()),
+        low=float(low),
+        high=float(high),
+        sampling_sd=float(sampling),
+        privacy_sd=float(privacy),
+        monte_carlo_sd=float(az.mcse(drawn)),
+        declared=half * declared,
+        seconds=seconds,
+    )
+
+
+def _regression(table: pd.DataFrame, design: Design) -> float:
+    """Return the effect by least squares in each arm, on the outcome's own scale."""
+    rows = records(table, design.schema)
+    fitted = [
+        rows.design.mean(axis=0)
+        @ np.linalg.lstsq(
+            rows.design[rows.treated == arm], rows.outcome[rows.treated == arm], rcond=None
+        )[0]
+        for arm in (False, True)
+    ]
+    return float(rows.half * (fitted[1] - fitted[0]))
+
+
+def _within_clusters(table: pd.DataFrame, design: Design) -> float:
+    """Return the difference in means of the cut outcome within clusters, weighted by their size."""
+    schema = design.schema
+    coded = codes(table, schema)
+    every = {name: np.zeros(len(table), dtype=np.int64) for name in domain(schema)}
+    column = schema.outcome.column
+    rows = records_of_codes(every | {column: coded[column]}, schema)
+    assert schema.cluster is not None
+    cluster = table[schema.cluster.column].to_numpy()
+    treated: NDArray[np.bool_] = coded[schema.arm.column] == 1
+    weighed = [
+        np.mean(inside)
+        * (rows.outcome[inside & treated].mean() - rows.outcome[inside & ~treated].mean())
+        for inside in (cluster == level for level in schema.cluster.levels)
+    ]
+    return float(rows.half * np.sum(weighed))
