@@ -29,6 +29,7 @@ from dpcausal_bayes.releases import LabelRelease, load_release
 from dpcausal_bayes.report import Report, report
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_moments, simulate_release
+from dpcausal_bayes.synthesis import synthesize
 from dpcausal_bayes.workloads import CausalWorkload
 
 __version__ = "0.1.0"  # the only place: pyproject.toml reads it here
@@ -79,4 +80,5 @@ __all__ = [
     "report",
     "simulate_moments",
     "simulate_release",
+    "synthesize",
 ]

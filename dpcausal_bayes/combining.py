@@ -263,7 +263,7 @@ def _checked(estimates: ArrayLike, variances: ArrayLike) -> tuple[Array, Array]:
             ) from None
         if array.ndim == 0 or len(array) < 2:
             raise ValueError(
-                f"{name} is of shape {array.shape}: combining needs two tables at least, and ten or "
+                f"{name} is of shape {array.shape}: combining needs two tables at least, ten or "
                 "more to know the variance between them"
             )
         wrong = ~np.isfinite(array)
