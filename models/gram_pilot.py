@@ -18,8 +18,8 @@ from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["GramPilot", "gram_pilot"]
 
-STEPS = 30
-CONVERGED = 1e-3  # gain in log density
+STEPS = 60
+CONVERGED = 1e-4  # gain in log density
 DIFFERENCE = 1e-5  # of a coefficient, for central differences
 AT_ONCE = 128  # coefficients whose differences are taken at a time
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import NDArray
 
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.models.gram_density import gram_likelihood
@@ -18,7 +20,12 @@ from dpcausal_bayes.moment_releases import MomentRelease
 __all__ = ["gram_regression"]
 
 
-def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None) -> pm.Model:
+NEGLIGIBLE = 1e-3  # records: noise of the naive analysis, so that its posterior is a density
+
+
+def gram_regression(
+    release: MomentRelease, *, priors: GramPriors | None = None, noise_aware: bool = True
+) -> pm.Model:
     r"""Build the model of a second-order release.
 
     Latent are the **confidential** moments of :math:`(\phi, y)`: of each arm t its share
@@ -40,6 +47,9 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
     release : MomentRelease
         Of a `GramWorkload`.
     priors : GramPriors, optional
+    noise_aware : bool
+        False takes noisy moments for true ones: the naive analysis, for comparison. What is then
+        left is sampling, and the intervals are too short.
 
     Returns
     -------
@@ -51,6 +61,9 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
     ------
     TypeError
         A release of another kind, or priors of another model.
+    ValueError
+        A naive analysis of noisy moments that no table has, as their covariance is not positive
+        definite.
 
     References
     ----------
@@ -85,7 +98,7 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
         raise TypeError(f"priors is a {type(priors).__name__}: give GramPriors(...)")
     workload = release.workload
     form = gram_form(workload, priors)
-    design = _Design(workload, form)
+    design = _Design(workload, form, noise_aware)
     data = design(release)
     coords = {
         "arm": workload.schema.arms,
@@ -94,7 +107,7 @@ def gram_regression(release: MomentRelease, *, priors: GramPriors | None = None)
         "query": workload.queries,
     }
     with pm.Model(coords=coords) as model:
-        pm.Data("noise_aware", 1.0)
+        pm.Data("noise_aware", float(noise_aware))
         location = pm.Data("pilot_location", data["pilot_location"], dims="term")
         scale = pm.Data("pilot_scale", data["pilot_scale"])
         coefficient = whitened_student(
@@ -120,6 +133,7 @@ class _Design(NamedTuple):
 
     workload: GramWorkload
     form: GramForm
+    noise_aware: bool
 
     def __call__(self, release: MomentRelease) -> dict[str, Any]:
         if not isinstance(release, MomentRelease) or release.workload != self.workload:
@@ -127,11 +141,25 @@ class _Design(NamedTuple):
                 "release has another design than the model: it must be a MomentRelease of the same "
                 "workload"
             )
-        first = gram_pilot(self.form, release.noisy, release.noise_scale, release.n)
+        noise_sd = release.noise_scale
+        if not self.noise_aware:
+            _check_definite(release.noisy, self.workload)
+            noise_sd = np.full_like(noise_sd, NEGLIGIBLE)
+        first = gram_pilot(self.form, release.noisy, noise_sd, release.n)
         return {
             "released": release.noisy,
-            "noise_sd": release.noise_scale,
+            "noise_sd": noise_sd,
             "records": float(release.n),
             "pilot_location": first.location,
             "pilot_scale": first.scale,
         }
+
+
+def _check_definite(noisy: NDArray[np.float64], workload: GramWorkload) -> None:
+    """Raise unless noisy moments are those of some table."""
+    for arm, second in zip(workload.schema.arms, workload.gram(noisy), strict=True):
+        if np.linalg.eigvalsh(second)[0] <= 0:
+            raise ValueError(
+                f"noise_aware is False, but no table has these noisy moments: those of {arm} are "
+                "not positive definite; leave noise_aware out"
+            )

@@ -160,6 +160,19 @@ def test_another_release_brings_its_own_data():
         model.release_data(release_of("cube"))
 
 
+def test_naive_analysis_takes_noisy_moments_for_true_ones():
+    exact = release_of("cube", epsilon=60.0)
+    naive = gram_regression(exact, noise_aware=False)
+    assert float(naive["noise_aware"].get_value()) == 0
+    form = FORMS["cube"]
+    law = gram_law(form, naive["pilot_location"].get_value(), np)
+    fitted, sums = exact.n * expected(form, law), exact.workload.pairs[:, 1] > 0
+    np.testing.assert_allclose(fitted.reshape(2, -1).sum(0)[0], exact.n)  # which is public
+    np.testing.assert_allclose(fitted[np.tile(sums, 2)], exact.noisy[np.tile(sums, 2)], atol=0.01)
+    with pytest.raises(ValueError, match=r"no table has these noisy moments: those of control"):
+        gram_regression(release_of("cube", epsilon=0.05), noise_aware=False)
+
+
 def test_refusals():
     causal = CausalWorkload(SCHEMA, strata=["sex"])
     mechanism = GaussianMechanism.calibrated(causal, epsilon=1.0, delta=1e-6)

@@ -139,3 +139,21 @@ def test_balance_is_that_of_the_table(tree):
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()][-1] == "x"
     with pytest.raises(ValueError, match="ci_prob is 2"):
         balance(tree, ci_prob=2)
+
+
+def test_naive_analysis_fails_where_the_noise_aware_one_covers():
+    """Of 40 releases, whose noise is larger than the sampling error."""
+    fitters, covered = {}, {True: 0, False: 0}
+    for run in range(40):
+        release = simulate_moments(table_of(seed=run), WORKLOAD, MECHANISM, seed=run)
+        for aware in covered:
+            if aware not in fitters:
+                fitters[aware] = Fitter(models.gram_regression(release, noise_aware=aware))
+            drawn = fitters[aware].fit(
+                release, draws=500, tune=300, chains=1, random_seed=run, progressbar=False
+            )
+            effect = estimate(drawn, [ATE()], population="super")["estimands"]["ate"]
+            low, high = np.quantile(effect, [0.025, 0.975])
+            covered[aware] += low < 0.76 < high
+    assert covered[True] >= 34  # of 40 at 95 %: fewer once in 1,000
+    assert covered[False] <= 30
