@@ -102,28 +102,35 @@ def _kernel(
 ) -> Any:  # fmt: skip
     """Compute log-density and gradient, with plain loops for numba."""
     n_points, groups, levels = len(grid), len(sizes), contrasts.shape[1]
-    cell, base, own = np.zeros((3, 2, n_points))
+    cell, base, outcome = np.zeros((2, n_points)), np.zeros((2, n_points)), np.zeros((2, n_points))
     level = np.zeros((2, groups, levels, n_points))
-    tilt, weight = np.zeros((2, 2, groups, levels))
-    forward(c, grid, contrasts, sizes, binary, cell, level, tilt, base, own, weight)
-    d_cell, d_level = np.zeros(cell.shape), np.zeros(level.shape)
-    if not binary:
-        log_density = normal_density(
-            cell, level, released, noise, n, factor, square, sizes, noise_aware, d_cell, d_level
-        )
-    else:  # the parts of the table are arm and outcome, of one point each
-        part, of_part = cell.copy().reshape(4, 1), np.zeros((4, groups, levels, 1))
-        d_part, d_of_part = np.zeros((4, 1)), np.zeros((4, groups, levels, 1))
-        for a in range(4):
-            of_part[a, :, :, 0] = level[a // 2, :, :, a % 2]
-        log_density = normal_density(
-            part, of_part, released, noise, n, factor, square, sizes, noise_aware, d_part, d_of_part
-        )
-        for a in range(4):
-            d_cell[a // 2, a % 2] = d_part[a, 0]
-            d_level[a // 2, :, :, a % 2] = d_of_part[a, :, :, 0]
+    tilt, weight = np.zeros((2, groups, levels)), np.zeros((2, groups, levels))
+    forward(c, grid, contrasts, sizes, binary, cell, level, tilt, base, outcome, weight)
+    # the parts of the table: arms; of a binary outcome arm and outcome, of one point each
+    n_parts, of_part = (4, 1) if binary else (2, n_points)
+    part, d_part = np.zeros((n_parts, of_part)), np.zeros((n_parts, of_part))
+    part_level = np.zeros((n_parts, groups, levels, of_part))
+    d_part_level, d_cell, d_level = np.zeros(part_level.shape), np.zeros(cell.shape), level.copy()
+    for a in range(n_parts):
+        for y in range(of_part):
+            t, point = (a // 2, a % 2) if binary else (a, y)
+            part[a, y] = cell[t, point]
+            for g in range(groups):
+                for k in range(levels):
+                    part_level[a, g, k, y] = level[t, g, k, point]
+    log_density = normal_density(
+        part, part_level, released, noise, n, factor, square, sizes, noise_aware, d_part,
+        d_part_level,
+    )  # fmt: skip
+    for a in range(n_parts):
+        for y in range(of_part):
+            t, point = (a // 2, a % 2) if binary else (a, y)
+            d_cell[t, point] = d_part[a, y]
+            for g in range(groups):
+                for k in range(levels):
+                    d_level[t, g, k, point] = d_part_level[a, g, k, y]
     gradient = pull_back(
-        c, grid, contrasts, sizes, binary, cell, level, tilt, own, weight, d_cell, d_level
+        c, grid, contrasts, sizes, binary, cell, level, tilt, outcome, weight, d_cell, d_level
     )
     return np.asarray(log_density), gradient
 
@@ -133,7 +140,7 @@ _compiled = numba_dispatch.numba_njit(_kernel, final_function=True)
 
 @numba_dispatch.register_funcify_default_op_cache_key(_MaxentDensity)
 def _maxent_density_in_numba(op: Op, node: Apply, **kwargs: Any) -> tuple[Any, int]:
-    version = 2  # of the kernel: part of the key of the compiled code's cache
+    version = 4  # of the kernel: part of the key of the compiled code's cache
     binary, noise_aware = bool(op.binary), bool(op.noise_aware)
     kernel = numba_dispatch.numba_njit(_kernel)
 

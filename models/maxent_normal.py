@@ -54,25 +54,27 @@ def normal_density(
     n_parts, n_points = cell.shape
     size = len(released) // n_parts
     widest = max(len(factor) * sizes.max(), 1)
-    columns, solved, reduced = np.zeros((3, n_parts, size, n_points))  # E, A^{-1} E, F
+    columns = np.zeros((n_parts, size, n_points))  # E
+    solved, reduced = np.zeros(columns.shape), np.zeros(columns.shape)  # A^{-1} E, F
     inverse = np.zeros((n_parts, size, widest))  # the blocks of A^{-1}, one below another
     weights = np.zeros((n_parts, n_points, n_points))  # W
-    mean, alpha, b = np.zeros((3, n_parts, size))
+    mean, residual = np.zeros((n_parts, size)), np.zeros((n_parts, size))
+    alpha, b, q = np.zeros((n_parts, size)), np.zeros((n_parts, size)), np.zeros(cell.shape)
     log_density, d = -0.5 * _LOG_2PI * n_parts * size, 0.0
     for a in range(n_parts):
-        own = slice(a * size, (a + 1) * size)
-        q = n * cell[a]
+        for y in range(n_points):
+            q[a, y] = n * cell[a, y]
         _fill(level[a], factor, square, sizes, columns[a])
         for i in range(size):
-            mean[a, i] = _dot(columns[a, i], q)
-        residual = released[own] - mean[a]
+            mean[a, i] = _dot(columns[a, i], q[a])
+            residual[a, i] = released[a * size + i] - mean[a, i]
         log_density -= 0.5 * _blocks(
-            q, level[a], columns[a], residual, noise[own], factor, square, sizes, aware,
-            inverse[a], solved[a], alpha[a],
+            q[a], level[a], columns[a], residual[a], noise[a * size : (a + 1) * size], factor,
+            square, sizes, aware, inverse[a], solved[a], alpha[a],
         )  # fmt: skip
         if aware:
             log_p, part_d = _low_rank(
-                q, n, columns[a], solved[a], residual, weights[a], reduced[a], alpha[a], b[a]
+                q[a], n, columns[a], solved[a], residual[a], weights[a], reduced[a], alpha[a], b[a]
             )
             log_density += 0.5 * log_p
             d += part_d
@@ -80,15 +82,16 @@ def normal_density(
     if aware:
         log_density -= 0.5 * np.log(d)
         for a in range(n_parts):
-            total += _dot(b[a], released[a * size : (a + 1) * size] - mean[a]) / (n * d)
+            total += _dot(b[a], residual[a]) / (n * d)
     along = 0.0
     for a in range(n_parts):
-        alpha[a] += total * b[a]
+        for i in range(size):
+            alpha[a, i] += total * b[a, i]
         along += _dot(alpha[a], mean[a])
-        log_density -= 0.5 * _dot(alpha[a], released[a * size : (a + 1) * size] - mean[a])
+        log_density -= 0.5 * _dot(alpha[a], residual[a])
     for a in range(n_parts):
         _pull(
-            cell[a], level[a], n, factor, square, sizes, aware, columns[a], solved[a], reduced[a],
+            q[a], level[a], n, factor, square, sizes, aware, columns[a], solved[a], reduced[a],
             inverse[a], weights[a], alpha[a], b[a], along, d, d_cell[a], d_level[a],
         )  # fmt: skip
     return log_density
@@ -104,11 +107,11 @@ def _dot(left: Any, right: Any) -> float:
 
 @numba_dispatch.numba_njit
 def _multiply(left: Any, right: Any, product: Any) -> None:
-    """Write left @ right."""
-    for i in range(left.shape[0]):
+    """Write left @ right; left may have spare columns."""
+    for i in range(len(product)):
         for k in range(right.shape[1]):
             product[i, k] = 0.0
-        for c in range(left.shape[1]):
+        for c in range(len(right)):
             weight = left[i, c]
             for k in range(right.shape[1]):
                 product[i, k] += weight * right[c, k]
@@ -176,9 +179,9 @@ def _blocks(
             block[i, i] += noise[first + i]
         own = inverse[first : first + width]
         log_determinant += _invert(block, own)
-        _multiply(own[:, :width], columns[first : first + width], solved[first : first + width])
+        _multiply(own, columns[first : first + width], solved[first : first + width])
         for i in range(width):
-            alpha[first + i] = _dot(own[i, :width], residual[first : first + width])
+            alpha[first + i] = _dot(residual[first : first + width], own[i])
         first += width
     return log_determinant
 
@@ -215,13 +218,15 @@ def _low_rank(
 ) -> Any:  # fmt: skip
     """Take E Q E' in, for one part: write W, F, b, update alpha; return log|P| and the part of d."""
     size, n_points = columns.shape
-    gram, capacity, turned = np.zeros((3, n_points, n_points))
+    gram, capacity = np.zeros((n_points, n_points)), np.zeros((n_points, n_points))
+    turned, root = np.zeros((n_points, n_points)), np.zeros(n_points)
     for i in range(size):
         for y in range(n_points):
             weight = columns[i, y]
             for z in range(n_points):
                 gram[y, z] += weight * solved[i, z]
-    root = np.sqrt(q)
+    for y in range(n_points):
+        root[y] = np.sqrt(q[y])
     for y in range(n_points):
         for z in range(n_points):
             capacity[y, z] = root[y] * gram[y, z] * root[z]
@@ -252,8 +257,8 @@ def _low_rank(
 
 @numba_dispatch.numba_njit
 def _pull(
-    cell: Any, level: Any, n: float, factor: Any, square: Any, sizes: Any, aware: bool,
-    columns: Any, solved: Any, reduced: Any, inverse: Any, weights: Any, alpha: Any, b: Any,
+    q: Any, level: Any, n: float, factor: Any, square: Any, sizes: Any, aware: bool, columns: Any,
+    solved: Any, reduced: Any, inverse: Any, weights: Any, alpha: Any, b: Any,
     along: float, d: float, d_cell: Any, d_level: Any,
 ) -> None:  # fmt: skip
     """Write one part's gradients, from R = (alpha alpha' - Sigma^{-1}) / 2.
@@ -263,8 +268,8 @@ def _pull(
     """
     size, n_points = columns.shape
     n_factors = len(factor)
-    q, d_q = n * cell, np.zeros(n_points)
-    d_columns, alpha_e, b_e = np.zeros((size, n_points)), np.zeros(n_points), np.zeros(n_points)
+    d_q, d_columns = np.zeros(n_points), np.zeros((size, n_points))
+    alpha_e, b_e = np.zeros(n_points), np.zeros(n_points)
     for i in range(size):
         for y in range(n_points):
             alpha_e[y] += alpha[i] * columns[i, y]
@@ -293,10 +298,9 @@ def _pull(
                     total -= b[first + i] * b[first + j] / (n * d)
                 pull[i, j] = pull[j, i] = 0.5 * total
         if g < len(sizes):
-            rows = slice(first, first + width)
             _pull_block(
-                q, level[g], factor, sizes[g], aware, columns[rows], pull, d_q, d_columns[rows],
-                d_level[g],
+                q, level[g], factor, sizes[g], aware, columns[first : first + width], pull, d_q,
+                d_columns[first : first + width], d_level[g],
             )  # fmt: skip
         elif not aware:
             for y in range(n_points):

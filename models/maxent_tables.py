@@ -54,7 +54,8 @@ def _of_levels(
     c: Any, arm: int, contrasts: Any, sizes: Any, first: int, scale: float, share: Any, tilt: Any
 ) -> None:
     """Write log shares and tilts (G, L) of an arm."""
-    n_terms, side, before = sizes.sum() - len(sizes), arm - 0.5, 0
+    side, before = arm - 0.5, 0
+    n_terms = (len(c) - first) // 4
     for g in range(len(sizes)):
         for k in range(sizes[g]):
             for j in range(sizes[g] - 1):
@@ -109,7 +110,8 @@ def pull_back(
     tilt: Any, own: Any, weight: Any, d_cell: Any, d_level: Any,
 ) -> Any:  # fmt: skip
     """Return the gradient in the coefficients from those in cells and levels."""
-    n_points, first, n_terms = len(grid), 3 if binary else 5, sizes.sum() - len(sizes)
+    n_points, first = len(grid), 3 if binary else 5
+    n_terms = (len(c) - first) // 4
     d_c, d_log, d_gap, d_own = np.zeros(len(c)), np.empty(n_points), np.zeros(n_points), 0.0
     chance = 1 / (1 + np.exp(-c[0]))
     for t in range(2):
@@ -166,9 +168,11 @@ def pull_back(
                     d_c[at + n_terms] += side * column * d_share[k]
                     d_c[at + (2 + t) * n_terms] += column * d_tilt[k] / scale
             before += size - 1
-        d_mean, average = -d_gap.sum(), 0.0
+        d_mean, average = 0.0, 0.0
         if binary:
             d_scale = 0.0
+        for y in range(n_points):
+            d_mean -= d_gap[y]
         for y in range(n_points):
             average += own[t, y] * (d_mean * grid[y] + d_scale * (grid[y] - mean) ** 2)
         d_slope, d_curvature = 0.0, 0.0
@@ -190,9 +194,10 @@ def pull_back(
 def _tables(c: Any, grid: Any, contrasts: Any, sizes: Any, binary: bool) -> Any:
     """Return cells, levels, tilts and bases of many coefficients (S, K)."""
     n, n_points, groups, levels = len(c), len(grid), len(sizes), contrasts.shape[1]
-    cell, base, own = np.zeros((3, n, 2, n_points))
+    shape = (n, 2, n_points)
+    cell, base, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     level = np.zeros((n, 2, groups, levels, n_points))
-    tilt, weight = np.zeros((2, n, 2, groups, levels))
+    tilt, weight = np.zeros((n, 2, groups, levels)), np.zeros((n, 2, groups, levels))
     for i in range(n):
         forward(
             c[i], grid, contrasts, sizes, binary, cell[i], level[i], tilt[i], base[i], own[i],
