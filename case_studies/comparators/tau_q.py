@@ -14,7 +14,8 @@ default: half for the histogram, the floor at 1/(2K).
 **Privacy.** Replacing one *label* moves two counts of one cell by one, so the histogram costs
 2/sigma; the unit's own randomised label costs :math:`\log(1 + (1-\lambda)/(\lambda\gamma))`. The
 sum is at most epsilon; delta is not used. **Arms and clusters are public here**, a weaker promise
-than that of the comparators that protect records."""
+than that of the comparators that protect records.
+"""
 
 from __future__ import annotations
 
