@@ -6,13 +6,15 @@ NOTEBOOKS := $(wildcard case_studies/*.ipynb)
 # Draws per chain in the notebook check; the notebooks read DPCAUSAL_DRAWS.
 CHECK_DRAWS := 200
 
-.PHONY: help venv demo bench calibrate bench-custodian real-data test slow lint format types notebooks notebooks-check constraints clean
+.PHONY: help venv demo bench calibrate bench-custodian real-data compare compare-quick test slow lint format types notebooks notebooks-check constraints clean
 
 help:
 	@echo "make demo             the main job on real data, for both kinds of release"
 	@echo "make bench            seconds from a release to a posterior, by design and by n"
 	@echo "make bench-custodian  seconds and memory of a release from 100 million records"
 	@echo "make real-data        three data sets beside a published method: an hour, resumable"
+	@echo "make compare          beside other private methods, five data sets: hours, resumable"
+	@echo "make compare-quick    the same on simulated data, in three minutes"
 	@echo "make calibrate        coverage and ranks of every model (hours), to case_studies/calibration"
 	@echo "make test             the tests, without the slow ones"
 	@echo "make slow             the slow tests only"
@@ -51,6 +53,14 @@ bench-custodian: $(STAMP)
 real-data: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) case_studies/real_data_study.py
 	$(PYTHON) case_studies/real_data_study.py --summary
+
+# Runs that outputs/compare.csv holds are not repeated.
+compare: $(STAMP)
+	OMP_NUM_THREADS=1 $(PYTHON) case_studies/compare.py
+	$(PYTHON) case_studies/compare.py --summary
+
+compare-quick: $(STAMP)
+	OMP_NUM_THREADS=1 $(PYTHON) case_studies/compare.py --quick
 
 RELEASES := 500
 

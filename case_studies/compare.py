@@ -46,19 +46,20 @@ from real_data_sets import DATA, ROOT
 RESULTS = ROOT / "outputs" / "compare.csv"
 PAGE = ROOT / "case_studies" / "compare.md"
 QUICK_RUNS = 3
-MAIN, OTHERS = (1.0, 0.5, 2.0), (5.0, 0.1)
 GRAPHICAL = (MST, MWEM, AIM)
-# Methods that compile or search for long come after the others, and two on some of the tables only.
-HEAVY = {"dpcausal_bayes, label release": 1, MST.name: 1, MWEM.name: 4, AIM.name: 10}
-# What is run after what: budgets, tables, and whether it is the turn of the heavy methods.
-SCHEDULE = (
-    (MAIN, range(10), False),
-    (MAIN, range(5), True),
-    (MAIN, range(10, 20), False),
-    (MAIN, range(5, 20), True),
-    (OTHERS, range(10), False),
-    (OTHERS, range(10), True),
+BLOCK = 5  # tables that a method is given at a time
+# Budgets and how many tables: the first ones come first.
+BUDGETS = (((1.0, 0.5, 2.0), 20), ((5.0, 0.1), 10))
+# Methods that are not named here take no time, and come first. Of two that take long, only one
+# table in 4 or in 10 is asked for.
+ORDER = (
+    ("dpcausal_bayes, no strata", "one posterior table, naive"),
+    ("dpcausal_bayes, strata", "dpcausal_bayes, Gram regression"),
+    (MST.name,),
+    ("dpcausal_bayes, label release",),
+    (MWEM.name, AIM.name),
 )
+EVERY = {MWEM.name: 4, AIM.name: 10}
 COLUMNS = [
     *("data", "method", "epsilon", "run", "protects", "estimate", "low", "high", "truth"),
     *("seconds", "failure", "sampling_sd", "privacy_sd", "monte_carlo_sd", "declared"),
@@ -96,15 +97,19 @@ def methods(design: Design) -> list[Method]:
 
 
 def plan(designs: list[Design]) -> Iterator[Run]:
-    """Yield all runs, in the order of the schedule."""
-    known = {design.name: methods(design) for design in designs}
-    for epsilons, numbers, heavy in SCHEDULE:
-        for epsilon in epsilons:
-            for design in designs:
-                for method in known[design.name]:
-                    if (method.name in HEAVY) == heavy:
-                        for number in numbers[:: HEAVY.get(method.name, 1)]:
-                            yield Run(design, method, epsilon, number)
+    """Yield all runs: quick methods first, the main budgets first, some tables at a time."""
+    known = [(design, method) for design in designs for method in methods(design)]
+    named = {name for names in ORDER for name in names}
+    quick = {method.name for _, method in known} - named
+    for names in (quick, *ORDER):
+        for epsilons, tables in BUDGETS:
+            for start in range(0, tables, BLOCK):
+                for epsilon in epsilons:
+                    for design, method in known:
+                        if method.name in names:
+                            for number in range(start, start + BLOCK):
+                                if number % EVERY.get(method.name, 1) == 0:
+                                    yield Run(design, method, epsilon, number)
 
 
 def carry_out(run: Run) -> Row:
@@ -198,7 +203,7 @@ def quick() -> None:
         Run(SIMULATED, method, 1.0, number)
         for method in methods(SIMULATED)
         if method.name != "dpcausal_bayes, strata"
-        for number in range(QUICK_RUNS)[:: HEAVY.get(method.name, 1)]
+        for number in range(QUICK_RUNS)[:: EVERY.get(method.name, 1)]
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "compare.csv"

@@ -130,7 +130,7 @@ def test_a_record_moves_two_counts_of_the_histogram():
 
 def test_moments_of_the_private_nuisances_move_by_their_sensitivity_at_most():
     moved = 0.0
-    for one, other in neighbours(3, number=2_000, n=2):
+    for one, other in neighbours(3, number=500, n=2):
         first, second = (private_aipw.moments(records(table, SCHEMA)) for table in (one, other))
         moved = max(moved, float(np.sqrt(((first - second) ** 2).sum())))
     assert moved <= MOMENT_SENSITIVITY
