@@ -41,7 +41,8 @@ def stratified_moments(
         f_s &= f_0 + (M c)_s + (I c')_s, \quad f_0 \sim N(0, \cdot^2), \quad
         c \sim N(m_f, \tau_f^2), \quad c' \sim N(m'_f, \tau_f'^2)
         \quad (f = \ell, e, b, d;\ \ell_0 = 0) \\
-        m_\ell &= m_e = 0, \quad m_b = \kappa c_e, \quad m_d = \gamma c_e \\
+        m_\ell &= m_e = 0, \quad m_b = \kappa c_e + \kappa' c_{e^2}, \quad
+        m_d = \gamma c_e + \gamma' c_{e^2} \\
         \hat a &\sim N(n\,m(\pi, \mu, r),\; n\,C(\pi, \mu, r) + D)
 
     M holds contrasts of each crossed covariate, I their interaction. The levels :math:`f_0` have
@@ -49,6 +50,9 @@ def stratified_moments(
     over strata is pooled, and that of the means towards a multiple of the propensity's. Pooling
     baseline and propensity apart would take their alignment, the confounding, for noise and leave
     part of it in the effect; the slope :math:`\kappa` lets them go together (Hahn et al. 2020).
+    :math:`c_{e^2}` are the coefficients of the square of e less its level: the bends
+    :math:`\kappa', \gamma'` are for means that are additive on another scale than that of artanh,
+    which a slope alone would pull at the ends, where one arm has few records.
 
     Given the law of a record the confidential moments are integrated out as normal, with their
     exact mean and covariance (third and fourth moments are the beta law's), and the noise is normal

@@ -1,5 +1,7 @@
 """Calibration studies: repeatable, resumable, in processes, and right about coverage."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -115,6 +117,17 @@ def test_a_killed_study_goes_on_where_it_stopped(tmp_path):
 def test_the_number_of_releases_must_make_sense():
     with pytest.raises(ValueError, match="releases is 0"):
         calibrate(design_of(), STUDY, releases=0, **SETTINGS)
+
+
+def test_each_replication_can_have_a_population_of_its_own():
+    draw = functools.partial(
+        stratified_population, covariates={"a": 2}, n=400, heterogeneity=0.1, confounding=1.0
+    )
+    settings = SETTINGS | {"estimands": [ATT()]}
+    found = calibrate(design_of(draw(seed=0), ["a"]), draw, releases=2, **settings).rows
+    truth = found[found["population"] == "super"].set_index("replication")["truth"]
+    assert truth.to_dict() == {j: pytest.approx(float(draw(seed=j).truth(ATT()))) for j in (0, 1)}
+    assert truth[0] != truth[1]
 
 
 @pytest.mark.slow

@@ -58,6 +58,15 @@ def test_a_refit_is_a_fit_of_that_release(fitter):
     )
 
 
+def test_replicated_releases_can_be_left_out(fitter):
+    whole, short = (
+        fitter.fit(release_of(3), random_seed=7, replicates=replicates, **SETTINGS)
+        for replicates in (True, False)
+    )
+    assert set(whole.children) - set(short.children) == {"posterior_predictive"}
+    np.testing.assert_array_equal(whole["posterior"]["mean"], short["posterior"]["mean"])
+
+
 def test_equal_seeds_give_equal_draws(fitter):
     first, _, third = (
         fitter.fit(release_of(seed), random_seed=7, **SETTINGS) for seed in (3, 4, 3)

@@ -17,8 +17,10 @@ FIXED = {  # prior scales that are not spreads
     "propensity": "propensity_sd",
     "baseline": "mean_sd",
     "effect": "effect_sd",
-    "confounding": "confounding_sd",
-    "gain": "gain_sd",
+    "confounding slope": "confounding_sd",
+    "confounding bend": "confounding_bend_sd",
+    "gain slope": "gain_sd",
+    "gain bend": "gain_bend_sd",
     "dispersion": "dispersion_sd",
 }
 PRIORS = models.MomentPriors()
@@ -54,10 +56,13 @@ def parts_of(model, coefficient):
     return {name: np.array(values) for name, values in parts.items()}
 
 
+def sizes_of(release, group=0):
+    return [len(covariate.labels) for covariate in release.workload.covariates(group)]
+
+
 def law_of(release, group, parts):
     """The formulas of the docstring, once more."""
-    sizes = [len(covariate.labels) for covariate in release.workload.covariates(group)]
-    space = stratum_space(sizes)
+    space = stratum_space(sizes_of(release, group))
 
     def varying(name):
         total = np.zeros(len(space.main))
@@ -82,20 +87,25 @@ def log_likelihood(release, group, law):
     return law.logpdf(estimator @ release.noisy)
 
 
-def laws(parts, spread, priors=PRIORS):
+def laws(parts, spread, sizes, priors=PRIORS):
     """Prior mean and standard deviation of every part, given the others and the spreads."""
+    space = stratum_space(sizes)._asdict()
+    odds = sum(space[k] @ parts[f"propensity {k}"] for k in space if f"propensity {k}" in parts)
     for name in parts:
         centre = priors.dispersion_centre if name == "dispersion" else 0.0
         surface, _, kind = name.partition(" ")
-        if kind and surface in SLOPES:  # in part a multiple of the propensity's
-            centre = parts[SLOPES[surface]] * parts[f"propensity {kind}"]
+        if kind and surface in SLOPES:  # in part a multiple of the propensity's, and of its square
+            follows, columns = SLOPES[surface], space[kind]
+            centre = parts[f"{follows} slope"] * parts[f"propensity {kind}"]
+            square = np.linalg.lstsq(columns, odds**2)[0]
+            centre = centre + parts[f"{follows} bend"] * square
         yield name, centre, getattr(priors, FIXED[name]) if name in FIXED else spread[name]
 
 
-def log_prior(priors, parts, spread):
+def log_prior(priors, parts, spread, sizes):
     """Of coefficients, centred, and of their spreads."""
     total = 0.0
-    for name, centre, sd in laws(parts, spread, priors):
+    for name, centre, sd in laws(parts, spread, sizes, priors):
         total += norm(centre, sd).logpdf(parts[name]).sum()
     for name, value in spread.items():
         total += lognorm(priors.spread_sd, scale=median(priors, name)).logpdf(value)
@@ -128,7 +138,8 @@ def test_density_is_plain_priors_times_the_dense_likelihood(n_strata, groups, gr
         np.testing.assert_allclose(values["share"], law[0], atol=1e-12)
         np.testing.assert_allclose(values["mean"], law[1], atol=1e-12)
         spread = dict(zip(spreads, values.get("spread", ()), strict=True))
-        wanted = log_prior(priors, parts, spread) + log_likelihood(release, group, law)
+        wanted = log_prior(priors, parts, spread, sizes_of(release, group))
+        wanted += log_likelihood(release, group, law)
         # sampled is, but for constants, c (tau / tau_0)^(w - 1), for any w
         for label, w in zip(model.coords["term"], centring, strict=True):
             name = label.rsplit(" ", 1)[0]
@@ -188,8 +199,11 @@ def test_coordinates_are_public_labels():
         *(f"log_share interaction {k}" for k in (1, 2)),
         "propensity 1",
     )
-    assert coords["term"][-4:] == ("confounding 1", "gain 1", "dispersion 1", "dispersion 2")
-    assert len(set(coords["term"])) == len(coords["term"]) == 27
+    assert coords["term"][-6:] == (
+        *(f"{name} {part} 1" for name in ("confounding", "gain") for part in ("slope", "bend")),
+        *("dispersion 1", "dispersion 2"),
+    )
+    assert len(set(coords["term"])) == len(coords["term"]) == 29
     alone = models.stratified_moments(make_release({})).coords
     assert alone["stratum"] == ("all",)
     assert alone["term"] == (
@@ -241,7 +255,8 @@ def test_prior_draws_have_the_prior_s_law(epsilon):
     for coefficient, spread in zip(coefficients, spreads, strict=True):
         parts = parts_of(model, coefficient)
         named = dict(zip(model.coords["surface"], spread, strict=True))
-        ratios.append([(parts[k] - centre) / sd for k, centre, sd in laws(parts, named)])
+        prior = laws(parts, named, sizes_of(release))
+        ratios.append([(parts[k] - centre) / sd for k, centre, sd in prior])
     for values in zip(*ratios, strict=True):
         values = np.ravel(values)
         assert kstest(values, norm.cdf).pvalue > 1e-4
