@@ -24,18 +24,19 @@ import xarray as xr
 from rich.progress import track
 
 from dpcausal_bayes.calibration_results import PROBABILITIES, Calibration
-from dpcausal_bayes.designs import LabelDesign, MomentDesign
+from dpcausal_bayes.designs import GramDesign, LabelDesign, MomentDesign
 from dpcausal_bayes.estimands import estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.populations.contrasts import Contrast
 from dpcausal_bayes.populations.labels import Population
+from dpcausal_bayes.populations.linear import LinearPopulation
 from dpcausal_bayes.populations.strata import StratifiedPopulation
 from dpcausal_bayes.potential import POPULATIONS
 
 __all__ = ["calibrate", "replicate"]
 
-Design = LabelDesign | MomentDesign
-Truth = Population | StratifiedPopulation | Callable[..., Any] | None
+Design = LabelDesign | MomentDesign | GramDesign
+Truth = Population | StratifiedPopulation | LinearPopulation | Callable[..., Any] | None
 
 FIELDS = (
     "replication", "population", "estimand", "level", "truth", "mean", "sd", "rank",
@@ -62,12 +63,12 @@ def calibrate(
 
     Parameters
     ----------
-    design : LabelDesign or MomentDesign
-    truth : Population, StratifiedPopulation or callable, optional
-        The population that every table is drawn from; or a function with an argument ``seed`` that makes
-        one, for replication j with seed j. By default each replication draws its own from the model's
-        prior, so that ranks are uniform if the model is calibrated.
-    estimands : sequence of ATE, ATT or ATC
+    design : LabelDesign, MomentDesign or GramDesign
+    truth : Population, StratifiedPopulation, LinearPopulation or callable, optional
+        The population that every table is drawn from; or a function with an argument ``seed`` that
+        makes one, for replication j with seed j. By default each replication draws its own from the
+        model's prior, so that ranks are uniform if the model is calibrated.
+    estimands : sequence of ATE, ATT, ATC, CATE or CATESlope
         Each with ``population="super"`` and ``"sample"``.
     releases : int
     seed : int
@@ -141,8 +142,8 @@ def replicate(design: Design, truth: Any, index: int, *, seed: int = 0) -> tuple
 
     Parameters
     ----------
-    design : LabelDesign or MomentDesign
-    truth : Population or StratifiedPopulation
+    design : LabelDesign, MomentDesign or GramDesign
+    truth : Population, StratifiedPopulation or LinearPopulation
         Of a study from the prior, ``design.populations(releases, seed=seed)[index]``.
     index : int
     seed : int

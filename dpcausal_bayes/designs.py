@@ -12,20 +12,26 @@ import pymc as pm
 from numpy.typing import NDArray
 from pytensor.compile.mode import Mode
 
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.models.cluster_labels import cluster_labels
+from dpcausal_bayes.models.gram_laws import GramForm, GramLaw, covariance, gram_form, gram_law
+from dpcausal_bayes.models.gram_regression import gram_regression
+from dpcausal_bayes.models.priors import GramPriors
 from dpcausal_bayes.models.stratified_moments import stratified_moments
 from dpcausal_bayes.moment_potential import in_units
 from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.moments import make_moment_release
 from dpcausal_bayes.populations.labels import Population
+from dpcausal_bayes.populations.linear import LinearPopulation, linear_columns
 from dpcausal_bayes.populations.strata import StratifiedPopulation
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.simulate import simulate_moments, simulate_release
+from dpcausal_bayes.simulate import SeededNoise, simulate_moments, simulate_release
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["LabelDesign", "MomentDesign"]
+__all__ = ["GramDesign", "LabelDesign", "MomentDesign"]
 
 _INTERPRETED = Mode(linker="py", optimizer="fast_compile")
 
@@ -147,6 +153,70 @@ class MomentDesign:
     def release(self, table: pd.DataFrame, *, seed: int | np.random.Generator) -> MomentRelease:
         """Release a simulated table."""
         return simulate_moments(table, self.workload, self.mechanism, seed=seed)
+
+
+@dataclass(frozen=True)
+class GramDesign:
+    """A study whose second moments are released: workload, mechanism and number of records.
+
+    Tables are those of a `LinearPopulation`, and are released as they are: a law without bounds
+    cannot be clipped and stay what it is. So this checks the model on its own terms; what clipping
+    does is for a study of data as they are.
+
+    Parameters
+    ----------
+    workload : GramWorkload
+        With a `Bounded` outcome, numeric covariates and, as its first one, at most one of levels.
+    mechanism : GaussianMechanism
+    n : int
+    factory : callable
+        From a release to its model.
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.columns import Arm, Bounded, Categories
+    >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", -1, 1),
+    ...                 covariates=[Categories("sex", ["f", "m"]), Bounded("age", 0, 100)])
+    >>> workload = GramWorkload(schema)
+    >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-6)
+    >>> design = GramDesign(workload, mechanism, n=1000)
+    >>> [population.n for population in design.populations(2, seed=1)]
+    [1000, 1000]
+    """
+
+    workload: GramWorkload
+    mechanism: GaussianMechanism
+    n: int
+    factory: Callable[[MomentRelease], pm.Model] = gram_regression
+
+    def populations(self, count: int, *, seed: int) -> list[LinearPopulation]:
+        """Draw populations from the model's prior."""
+        form = gram_form(self.workload, GramPriors())  # the layout; the model has its own priors
+        even = self._population(gram_law(form, np.zeros(len(form.centre)), np), form)
+        model = self.factory(self.release(even.draw(0), seed=0))
+        drawn = _prior_draws(model, ["coefficient"], count, seed)[0]
+        return [self._population(gram_law(form, c, np), form) for c in drawn]
+
+    def release(self, table: pd.DataFrame, *, seed: int | np.random.Generator) -> MomentRelease:
+        """Release a simulated table, its columns as they are."""
+        arm, columns = linear_columns(table, self.workload)
+        v = np.column_stack([np.ones(len(arm)), columns])
+        second = np.stack([v[arm == a].T @ v[arm == a] for a in (0, 1)])
+        rows, others = self.workload.pairs.T
+        exact = np.rint(second[:, rows, others].ravel() * LATTICE).astype(np.int64)
+        return make_moment_release(
+            self.workload, self.mechanism, exact, len(arm), source=SeededNoise(seed),
+            non_private=True,
+        )  # fmt: skip
+
+    def _population(self, law: GramLaw, form: GramForm) -> LinearPopulation:
+        return LinearPopulation(
+            workload=self.workload,
+            n=self.n,
+            share=law.share,
+            mean=law.mean,
+            covariance=covariance(form, law),
+        )
 
 
 def _prior_draws(

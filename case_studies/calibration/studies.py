@@ -47,6 +47,21 @@ def labels(trial: Any, *, epsilon: float):
     return dpc.LabelDesign(trial.schema, mechanism, trial.cell_size)
 
 
+def grams(*, n: int, epsilon: float):
+    """Design of a second-order release over a covariate of two levels and four numbers."""
+    schema = dpc.Schema(
+        arm=dpc.Arm("t", control=0, treated=1),
+        outcome=dpc.Bounded("y", -1, 1),
+        covariates=[
+            dpc.Categories("sex", ["f", "m"]),
+            *(dpc.Bounded(f"x{j}", -1, 1) for j in range(4)),
+        ],
+    )
+    asked = dpc.GramWorkload(schema)
+    mechanism = dpc.GaussianMechanism.calibrated(asked, epsilon=epsilon, delta=1 / n**2)
+    return dpc.GramDesign(asked, mechanism, n=n)
+
+
 def from_prior() -> list[Study]:
     """Truths from the prior: ranks must be uniform."""
     split = [*HEADLINES, dpc.ATE(by="a"), dpc.ATT(by="a")]
@@ -62,6 +77,11 @@ def from_prior() -> list[Study]:
         ]
     small = binary_population(clusters=6, units_per_cluster=40)
     large = binary_population(clusters=6, units_per_cluster=2000)
+    at = [*HEADLINES, dpc.ATE(by="sex"), dpc.CATE(at={"x0": 0.5}), dpc.CATESlope("x0")]
+    studies += [
+        Study("5 covariates, second order, noise", grams(n=2_000, epsilon=1.0), None, at),
+        Study("5 covariates, second order, sampling", grams(n=20_000, epsilon=8.0), None, at),
+    ]
     by_cluster = [*HEADLINES, dpc.ATE(by="cluster")]
     studies += [
         Study("12 cells of labels, noise", labels(small, epsilon=0.5), None, by_cluster),
