@@ -15,6 +15,7 @@ from dpcausal_bayes.gram_potential import gram_potentials
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.label_potential import label_potentials
 from dpcausal_bayes.manifest import read_manifest
+from dpcausal_bayes.maxent_potential import maxent_potentials
 from dpcausal_bayes.moment_potential import moment_potentials
 from dpcausal_bayes.potential import POPULATIONS, Population, Potentials, generator
 
@@ -87,7 +88,7 @@ def estimate(
         )
     manifest = read_manifest(tree)
     rng = generator(manifest, "estimate", random_seed)
-    potentials = _family(manifest)(tree, population, rng)
+    potentials = _family(tree, manifest)(tree, population, rng)
     groups = {
         "estimands": potentials.posterior,
         "confidential_estimands": potentials.table,
@@ -110,12 +111,13 @@ def estimate(
     return new
 
 
-def _family(manifest: dict[str, Any]) -> Callable[..., Potentials]:
+def _family(tree: xr.DataTree, manifest: dict[str, Any]) -> Callable[..., Potentials]:
     """Return what makes mean potential outcomes of the fitted model."""
     if "workload" not in manifest:
         return label_potentials
-    gram = isinstance(manifest["workload"], GramWorkload)
-    return gram_potentials if gram else moment_potentials
+    if isinstance(manifest["workload"], GramWorkload):
+        return gram_potentials
+    return maxent_potentials if "grid" in tree["constant_data"].coords else moment_potentials
 
 
 def _outcome(manifest: dict[str, Any]) -> dict[str, str]:

@@ -28,6 +28,8 @@ def public_facts(release: LabelRelease | MomentRelease, model: pm.Model) -> xr.D
         facts = _label_facts(release)
     elif isinstance(release.workload, GramWorkload):
         facts = _gram_facts(release)
+    elif "grid" in model.coords:
+        facts = _maxent_facts(release, model)
     else:
         facts = _moment_facts(release, modelled_group(release, model))
     return facts.assign(noise_aware=float(model["noise_aware"].get_value()))
@@ -39,6 +41,8 @@ def released_values(release: LabelRelease | MomentRelease, model: pm.Model) -> N
         return release_data(release)["released"]
     if isinstance(release.workload, GramWorkload):
         return release.noisy
+    if "grid" in model.coords:
+        return release.noisy[_query_order(release, model)]
     pooled = pooling(release, modelled_group(release, model))
     return pooled.measurement(release.noisy).value
 
@@ -83,6 +87,25 @@ def _gram_facts(release: MomentRelease) -> xr.Dataset:
     facts = {"released": ("query", release.noisy), "noise_scale": ("query", release.noise_scale)}
     coords = {"query": list(release.workload.queries), "arm": list(release.schema.arms)}
     return xr.Dataset(facts, coords=coords)
+
+
+def _maxent_facts(release: MomentRelease, model: pm.Model) -> xr.Dataset:
+    order = _query_order(release, model)
+    facts = {
+        "released": ("query", release.noisy[order]),
+        "noise_variance": ("query", release.noise_scale[order] ** 2),
+    }
+    names = ("query", "arm", "group", "grid")
+    return xr.Dataset(facts, coords={name: list(model.coords[name]) for name in names})
+
+
+def _query_order(release: MomentRelease, model: pm.Model) -> NDArray[np.int64]:
+    """Return the place in the release of each query of a model, or raise."""
+    place = {query: j for j, query in enumerate(release.causal_workload.queries)}
+    queries = model.coords["query"]
+    if set(queries) != set(place):
+        raise ValueError("model has other queries than release: build the model from this release")
+    return np.array([place[query] for query in queries])
 
 
 def _moment_facts(release: MomentRelease, group: int) -> xr.Dataset:
