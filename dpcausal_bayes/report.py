@@ -145,7 +145,10 @@ def report(
         (``eti95_lb``, ``eti95_ub``), ``p_positive``, ``p_rope`` if asked for, ``r_hat``,
         ``ess_bulk``, ``ess_tail`` (at the interval's bounds), and ``prior_driven``: whether the
         posterior is more than half as wide as the prior, or more than a twentieth of the
-        estimand's weight is on strata that lack an arm.
+        estimand's weight is on strata that lack an arm. After `log_densities` it also has
+        ``prior_sensitivity`` and ``likelihood_sensitivity``: how far the estimand moves when the
+        prior, or the likelihood, is made a little stronger (power scaling; of a hierarchical model
+        the laws of all its parameters count as prior).
 
     Raises
     ------
@@ -155,7 +158,9 @@ def report(
     References
     ----------
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
-    localization: an improved R-hat for assessing convergence of MCMC".
+    localization: an improved R-hat for assessing convergence of MCMC"; Kallioinen, Paananen,
+    Bürkner and Vehtari (2024), "Detecting and diagnosing prior and likelihood sensitivity with
+    power-scaling".
 
     Examples
     --------
@@ -238,6 +243,7 @@ def _table(
             tree, group="estimands", ci_prob=ci_prob, ci_kind=ci_kind, round_to="none"
         )
     low, high = (c for c in summary.columns if c.startswith(ci_kind) and c[-3:] in ("_lb", "_ub"))
+    sensitivity = _sensitivity(tree, group)
     over = ["chain", "draw"]
     rows = {}
     for name, effect in group.data_vars.items():
@@ -259,8 +265,22 @@ def _table(
             row = f"{effect.attrs['estimand']}[{label}]" if by else effect.attrs["estimand"]
             stored = f"{name}[{label}]" if by else name
             facts = {key: value.sel(at).item() for key, value in columns.items()}
-            rows[row] = {**summary.loc[stored].to_dict(), **facts}
+            rows[row] = {**summary.loc[stored].to_dict(), **facts, **sensitivity.get(stored, {})}
     order = ["mean", "sd", "sampling_sd", "privacy_sd", "privacy_share", low, high, "p_positive"]
     order += ["p_rope"] if rope is not None else []
     order += ["r_hat", "ess_bulk", "ess_tail", "prior_driven"]
+    order += [f"{part}_sensitivity" for part in ("prior", "likelihood")] if sensitivity else []
     return pd.DataFrame.from_dict(rows, orient="index")[order]
+
+
+def _sensitivity(tree: xr.DataTree, group: xr.Dataset) -> dict[str, dict[str, float]]:
+    """Return the power-scaling sensitivities of each estimand, if the tree has log densities."""
+    parts = ("log_prior", "log_likelihood")
+    if not all(part in tree.children for part in parts):
+        return {}
+    scaled = xr.DataTree.from_dict(
+        {"posterior": group, **{part: tree[part].to_dataset() for part in parts}}
+    )
+    found = az.psense_summary(scaled, round_to=6)
+    columns = {part: f"{part}_sensitivity" for part in ("prior", "likelihood")}
+    return dict(found[list(columns)].rename(columns=columns).to_dict(orient="index"))

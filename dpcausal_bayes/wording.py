@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import arviz as az
 import pandas as pd
 import xarray as xr
 
@@ -13,6 +14,8 @@ __all__ = ["bounds", "interval_name", "legend", "rounded", "sentences", "warning
 
 MOST_R_HAT = 1.01
 LEAST_ESS = 400
+LEAST_BFMI = 0.3
+MOST_SENSITIVITY = 0.05
 
 KINDS = {"eti": "equal-tailed", "hdi": "highest-density"}
 _POPULATIONS = {
@@ -87,6 +90,13 @@ def warnings(tree: xr.DataTree, table: pd.DataFrame) -> tuple[str, ...]:
             f"{diverging} of {stats['diverging'].size} draws diverged: the posterior may be "
             "incomplete; raise target_accept or tune."
         )
+    if "energy" in stats:
+        stuck = float(az.bfmi(stats["energy"]).min())
+        if stuck < LEAST_BFMI:
+            found.append(
+                f"the energy's Bayesian fraction of missing information is {stuck:.2f}, below "
+                f"{LEAST_BFMI}: the chains hardly reach the tails; raise tune, or draw more."
+            )
     unmixed = table.index[table["r_hat"] > MOST_R_HAT]
     if len(unmixed):
         found.append(
@@ -104,6 +114,13 @@ def warnings(tree: xr.DataTree, table: pd.DataFrame) -> tuple[str, ...]:
             f"{_listed(vague)} {'is' if len(vague) == 1 else 'are'} driven by the prior: the "
             "release says little there, or an arm has no units."
         )
+    if "prior_sensitivity" in table:
+        moved = table.index[table["prior_sensitivity"] > MOST_SENSITIVITY]
+        if len(moved):
+            found.append(
+                f"{_listed(moved)} would move if the prior were a little stronger or weaker "
+                f"(sensitivity above {MOST_SENSITIVITY}): refit with other priors, and compare."
+            )
     return tuple(found)
 
 
@@ -133,6 +150,7 @@ def rounded(table: pd.DataFrame) -> pd.DataFrame:
         for column in plain if digits is not None else ():
             shown.loc[row, column] = f"{table.loc[row, column]:.{digits}f}"
     formats = {"privacy_share": "{:.2f}", "p_positive": "{:.3f}", "p_rope": "{:.3f}"}
+    formats |= {"prior_sensitivity": "{:.3f}", "likelihood_sensitivity": "{:.3f}"}
     formats |= {"r_hat": "{:.3f}", "ess_bulk": "{:.0f}", "ess_tail": "{:.0f}"}
     for column, style in formats.items():
         if column in table:

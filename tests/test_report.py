@@ -168,6 +168,34 @@ def test_simulated_release_is_named(hand_made):
     assert str(report(hand_made())).startswith("WARNING")
 
 
+def test_low_energy_information_is_loud(hand_made):
+    rng = np.random.default_rng(0)
+    even = rng.normal(size=(4, 300))
+    assert not any("energy" in warning for warning in report(hand_made(energy=even)).warnings)
+    slow = np.cumsum(even, axis=1)  # each draw's energy is nearly the last one's
+    assert any("energy" in warning for warning in report(hand_made(energy=slow)).warnings)
+
+
+def test_prior_sensitivity_is_shown_where_densities_are(hand_made):
+    """Draws and densities of a normal mean: a prior as strong as the likelihood, or far weaker."""
+    tree = hand_made(estimands=[ATE()])
+    effect = tree["estimands"]["ate"]
+    assert not any("sensitivity" in column for column in report(tree).table)
+    for prior_sd, loud in ((1.0, True), (30.0, False)):
+        z = (effect - effect.mean()) / effect.std()
+        densities = {
+            "log_prior": -0.5 * ((z + 1) / prior_sd) ** 2,
+            "log_likelihood": -0.5 * (z - 1) ** 2,
+        }
+        groups = {name: xr.DataTree(xr.Dataset({"x": d})) for name, d in densities.items()}
+        found = report(tree.assign(groups))
+        sensitivity = found.table.loc["ate", "prior_sensitivity"]
+        assert (sensitivity > 0.05) == loud
+        assert found.table.loc["ate", "likelihood_sensitivity"] > 0.05
+        assert any("stronger or weaker" in warning for warning in found.warnings) == loud
+        assert f"{sensitivity:.3f}" in str(found)
+
+
 def test_divergences_are_counted(hand_made):
     diverging = np.zeros((4, 300), bool)
     diverging[1, :7] = True
