@@ -97,12 +97,12 @@ def methods(design: Design) -> list[Method]:
 
 
 def plan(designs: list[Design]) -> Iterator[Run]:
-    """Yield all runs: quick methods first, the main budgets first, some tables at a time."""
+    """Yield all runs: the main budgets first, quick methods first, some tables at a time."""
     known = [(design, method) for design in designs for method in methods(design)]
     named = {name for names in ORDER for name in names}
     quick = {method.name for _, method in known} - named
-    for names in (quick, *ORDER):
-        for epsilons, tables in BUDGETS:
+    for epsilons, tables in BUDGETS:
+        for names in (quick, *ORDER):
             for start in range(0, tables, BLOCK):
                 for epsilon in epsilons:
                     for design, method in known:

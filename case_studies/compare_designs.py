@@ -132,6 +132,7 @@ def _binary(
 ) -> Design:
     """Return a design whose outcome is 0 or 1, with a new table for every run."""
 
+    @cache
     def drawn(run: int) -> Table:
         case = load(name, run)
         return Table(case.table, case.truth["ate"])

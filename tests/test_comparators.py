@@ -141,7 +141,7 @@ def test_moments_of_the_private_nuisances_move_by_their_sensitivity_at_most():
 
 
 def test_ridge_logistic_coefficients_move_by_their_sensitivity_at_most():
-    n, penalty, moved = 4, 0.2, 0.0
+    n, penalty, moved = 4, 2.0, 0.0  # a large one, so that the bound is nearly reached
     for one, other in neighbours(4, n=n):
         beta, other_beta = (
             private_aipw.logistic(records(table, SCHEMA), penalty) for table in (one, other)
@@ -188,14 +188,25 @@ def test_the_balancing_loss_has_the_slope_and_curvature_that_its_proof_needs():
         )
 
 
+def test_the_perturbation_spends_its_epsilon():
+    for epsilon, delta in ((0.1, 1e-6), (1.0, 1e-6), (5.0, 1e-3)):
+        sd, penalty = balancing.perturbation(epsilon, delta)
+        plane = sd * math.sqrt(-2 * math.log(delta))  # what two normal coordinates pass with delta
+        slopes = 2 * balancing.SLOPE
+        spent = (2 * slopes * plane + slopes**2) / (2 * sd**2)
+        spent += math.log1p(balancing.CURVATURE / penalty)
+        assert spent == pytest.approx(epsilon, rel=1e-9)
+
+
 def test_the_perturbed_objective_loses_more_than_epsilon_with_probability_delta_at_most():
     epsilon, delta = 1.0, 0.05
     sd, penalty = balancing.perturbation(epsilon, delta)
-    base = people(30, 6)
-    one, other = (records(pd.concat([base, pd.DataFrame([last])]), SCHEMA) for last in (
-        {"t": 0, "x": 2.0, "c": "b", "g": 2.0, "y": 0.0},
-        {"t": 1, "x": 2.0, "c": "b", "g": 2.0, "y": 0.0},
-    ))  # fmt: skip
+    # so many controls that a treated record has the steepest slope there is
+    last = {"t": 0, "x": 0.0, "c": "a", "g": 0.0, "y": 0.0}
+    base = [last] * 3_000
+    one, other = (
+        records(pd.DataFrame([*base, end]), SCHEMA) for end in (last, last | {"t": 1, "x": 2.0})
+    )
 
     def log_density(rows, theta):
         _, slope, curvature = balancing.loss_terms(rows.design @ theta, rows.treated)
@@ -204,13 +215,15 @@ def test_the_perturbed_objective_loses_more_than_epsilon_with_probability_delta_
         size = np.linalg.slogdet(hessian + penalty * np.eye(len(theta)))[1]
         return float(-(noise @ noise) / (2 * sd**2) + size)
 
-    rng, losses = np.random.default_rng(7), []
-    for _ in range(2_000):
-        theta = balancing.perturbed_minimiser(one, rng.normal(0, sd, one.design.shape[1]), penalty)
-        losses.append(log_density(one, theta) - log_density(other, theta))
-    share = np.mean(np.array(losses) > epsilon)
-    assert share <= delta + 4 * math.sqrt(delta * (1 - delta) / 2_000)
-    assert np.max(losses) > 0.3 * epsilon  # the pair is one that the noise must hide
+    for first, second in ((one, other), (other, one)):
+        rng, losses = np.random.default_rng(7), []
+        for _ in range(1_000):
+            noise = rng.normal(0, sd, first.design.shape[1])
+            theta = balancing.perturbed_minimiser(first, noise, penalty)
+            losses.append(log_density(first, theta) - log_density(second, theta))
+        share = np.mean(np.array(losses) > epsilon)
+        assert share <= delta + 4 * math.sqrt(delta * (1 - delta) / 1_000)
+        assert np.max(losses) > 0.3 * epsilon  # a pair that the noise must hide
 
 
 @pytest.mark.parametrize("floor", [0.5, 1.0])
@@ -250,6 +263,20 @@ def test_aipw_interval_is_the_neyman_one_without_covariates():
     low, high = run(AIPW, table, plain).interval
     neyman = math.sqrt(sum(arm.var(ddof=0) / len(arm) for arm in arms))
     assert (high - low) / (2 * 1.959964) == pytest.approx(neyman, rel=2e-3)
+
+
+def test_aipw_is_right_where_only_the_propensity_is():
+    rng = np.random.default_rng(20)
+    x = rng.uniform(-2, 2, 20_000)
+    t = (rng.random(20_000) < expit(x - 0.7)).astype(int)
+    table = pd.DataFrame({"t": t, "x": x, "y": 1 + 2 * t + x**2 + rng.normal(size=20_000) / 2})
+    found = run(AIPW, table, Schema(arm=ARM, outcome=Bounded("y", -9, 19), covariates=[
+        Bounded("x", -2, 2)]))  # fmt: skip
+    low, high = found.interval
+    assert found.estimate == pytest.approx(2.0, abs=4 * (high - low) / 3.92)
+    lines = [np.polyfit(x[t == arm], table["y"][t == arm], 1) for arm in (0, 1)]
+    naive = np.mean(np.polyval(lines[1], x) - np.polyval(lines[0], x))
+    assert abs(naive - 2.0) > 5 * (high - low) / 3.92  # which regression alone would not be
 
 
 @pytest.mark.parametrize(
