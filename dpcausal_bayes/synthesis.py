@@ -18,6 +18,7 @@ from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.potential import generator
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.synthetic_gram import GramRows
+from dpcausal_bayes.synthetic_maxent import MaxentRows
 from dpcausal_bayes.synthetic_strata import StratumRows
 
 __all__ = ["SyntheticTables", "synthesize"]
@@ -97,6 +98,8 @@ def synthesize(
     - *Stratified moments*: arm and stratum by their shares, the outcome by its mean and variance
       in the cell: see `dpcausal_bayes.synthetic_strata`. Of a workload with several groups the
       tables have the covariates of the group that was modelled.
+    - *Maximum entropy*: the law itself, all groups' covariates, a bounded outcome on the model's
+      grid: see `dpcausal_bayes.synthetic_maxent`.
     - *Second-order moments*: rows with the means and second moments of each arm: see
       `dpcausal_bayes.synthetic_gram`. Covariates are as the release saw them: clipped, and in
       total as near the centre as the public ball has them.
@@ -172,6 +175,8 @@ def _rows(tree: xr.DataTree, release: MomentRelease) -> Rows:
     """Return what draws rows of the fitted model."""
     if isinstance(release.workload, GramWorkload):
         return GramRows(tree, release.workload)
+    if "grid" in tree["constant_data"].coords:
+        return MaxentRows(tree, release.workload)
     return StratumRows(tree, release.workload)
 
 

@@ -9,8 +9,16 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Binned, Bounded, Categories
 from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["arm_column", "beta_draws", "level_column", "number_column", "outcome_column"]
+__all__ = [
+    "arm_column",
+    "beta_draws",
+    "level_column",
+    "number_column",
+    "outcome_column",
+    "stratum_columns",
+]
 
 LEAST_SHAPE = 1e-9  # of a beta law: at less it is two points for every purpose
 
@@ -41,6 +49,19 @@ def level_column(
     high = np.where(level < len(covariate.edges) - 1, edges[level + 1], np.nan)
     drawn = low + (high - low) * rng.random(len(level))
     return np.where(drawn < high, drawn, low)  # rounding may reach the next bin's edge
+
+
+def stratum_columns(
+    workload: CausalWorkload, group: int, stratum: NDArray[Any], rng: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of a group's covariates, from places in its strata."""
+    covariates = workload.covariates(group)
+    sizes = [len(covariate.labels) for covariate in covariates]
+    levels = np.array(list(np.ndindex(*sizes)), dtype=int).T  # the last runs fastest
+    return {
+        covariate.column: level_column(covariate, level[stratum], rng)
+        for covariate, level in zip(covariates, levels, strict=True)
+    }
 
 
 def number_column(covariate: Bounded, scaled: NDArray[np.float64]) -> NDArray[np.float64]:

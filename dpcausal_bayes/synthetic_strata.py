@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dpcausal_bayes.synthetic_columns import (
     arm_column,
     beta_draws,
-    level_column,
     outcome_column,
+    stratum_columns,
 )
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -36,11 +36,10 @@ class StratumRows:
 
     def __init__(self, tree: xr.DataTree, workload: CausalWorkload) -> None:
         posterior = tree["posterior"].to_dataset()
-        self._schema = workload.schema
+        self._workload = workload
         strata = tuple(posterior["stratum"].values.tolist())
-        group = [workload.strata(g) for g in range(len(workload.groups))].index(strata)
-        self._covariates = workload.covariates(group)
-        self._level = np.array(list(np.ndindex(*(len(c.labels) for c in self._covariates)))).T
+        groups = range(len(workload.groups))
+        self._group = [workload.strata(g) for g in groups].index(strata)
         cells = ("chain", "draw", "arm", "stratum")
         self._share, self._mean = (posterior[n].transpose(*cells).values for n in ("share", "mean"))
         self._dispersion: NDArray[np.float64] | None = None
@@ -74,8 +73,8 @@ class StratumRows:
             outcome = np.where(rng.random(rows) < (1 + centre) / 2, 1.0, -1.0)
         else:
             outcome = beta_draws(centre, self._dispersion[place][arm], rng)
-        columns = {self._schema.arm.column: arm_column(self._schema, arm)}
-        for covariate, level in zip(self._covariates, self._level, strict=True):
-            columns[covariate.column] = level_column(covariate, level[stratum], rng)
-        columns[self._schema.outcome.column] = outcome_column(self._schema, outcome)
+        schema = self._workload.schema
+        columns = {schema.arm.column: arm_column(schema, arm)}
+        columns |= stratum_columns(self._workload, self._group, stratum, rng)
+        columns[schema.outcome.column] = outcome_column(schema, outcome)
         return columns, {}

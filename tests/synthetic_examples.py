@@ -12,9 +12,13 @@ from dpcausal_bayes.manifest import write_manifest
 from dpcausal_bayes.models.gram_laws import gram_form
 from dpcausal_bayes.models.gram_pilot import gram_pilot
 from dpcausal_bayes.models.gram_regression import gram_regression
-from dpcausal_bayes.models.priors import GramPriors
+from dpcausal_bayes.models.maxent_laws import maxent_form
+from dpcausal_bayes.models.maxent_moments import maxent_moments
+from dpcausal_bayes.models.priors import GramPriors, MaxentPriors
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_moments
+from dpcausal_bayes.workloads import CausalWorkload
+from moment_trees import make_release, make_tree, make_workload
 
 COVARIATES = [
     Bounded("age", 18, 78),
@@ -29,6 +33,19 @@ WORKLOADS = {
         Schema(arm=ARM, outcome=Levels("won", [0, 1], values=[2, 5]), covariates=COVARIATES)
     ),
 }
+
+SHARE = np.array([[0.1, 0.2, 0.05, 0.15], [0.2, 0.05, 0.15, 0.1]])
+MEAN = np.array([[-0.5, 0.1, 0.3, 0.8], [-0.2, 0.4, 0.5, 0.9]])
+DISPERSION = np.array([0.2, 0.5])
+STRATA = 4
+MAXENT = CausalWorkload(
+    Schema(
+        arm=Arm("t", control=0, treated=1),
+        outcome=Levels("y", [0, 1]),
+        covariates=[Categories("sex", ["f", "m"]), Categories("town", ["a", "b", "c"])],
+    ),
+    groups=["sex", "town"],
+)
 
 
 def study(n, seed=0):
@@ -75,3 +92,40 @@ def gram_tree(release, draws=200, chains=2, seed=0):
     tree = xr.DataTree.from_dict({"posterior": group, "prior": group, "constant_data": facts})
     tree.attrs["manifest"] = write_manifest(model, release, seed)
     return tree
+
+
+def stratified_tree(binary=False, n=1000, chains=2, draws=50, spread=0.0, seed=0):
+    """A tree of four strata whose draws are scattered around the law above."""
+    workload = make_workload(binary)
+    release = make_release(workload, np.full(workload.n_queries, n / 8), n)
+    rng = np.random.default_rng(seed)
+    share = SHARE * np.exp(spread * rng.standard_normal((chains, draws, 2, STRATA)))
+    share /= share.sum((-1, -2), keepdims=True)
+    mean = np.tanh(np.arctanh(MEAN) + spread * rng.standard_normal((chains, draws, 2, STRATA)))
+    dispersion = None if binary else np.broadcast_to(DISPERSION, (chains, draws, 2))
+    return make_tree(release, share, mean, dispersion), release
+
+
+def codes(table):
+    return (table["t"] == 1).astype(int), 2 * (table["sex"] == "m") + (table["age"] >= 40)
+
+
+def maxent_tree(chains=2, draws=500, n=3_000, spread=0.05, seed=0):
+    """A tree of a maximum-entropy model whose coefficients are scattered around a known law."""
+    release = make_release(MAXENT, np.full(MAXENT.n_queries, n / 4), n)
+    model = maxent_moments(release)
+    form = maxent_form(MAXENT, MaxentPriors(), np.array([-1.0, 1.0]))
+    rng = np.random.default_rng(seed)
+    middle = 0.5 * rng.standard_normal(len(form.centre))
+    noise = rng.standard_normal((chains, draws, len(middle)))
+    group = xr.Dataset(
+        {
+            "coefficient": (("chain", "draw", "term"), middle + spread * noise),
+            "spread": (("chain", "draw", "group"), np.ones((chains, draws, 2))),
+        },
+        coords={"term": list(form.labels), "group": list(form.spreads)},
+    )
+    facts = public_facts(release, model)
+    tree = xr.DataTree.from_dict({"posterior": group, "prior": group, "constant_data": facts})
+    tree.attrs["manifest"] = write_manifest(model, release, seed)
+    return tree, release, form

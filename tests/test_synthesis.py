@@ -4,12 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpcausal_bayes import models
 from dpcausal_bayes.columns import Binned, Categories
-from dpcausal_bayes.combining import pool
-from dpcausal_bayes.estimands import ATE, ATT, estimate
-from dpcausal_bayes.fitting import fit
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.models.maxent_laws import maxent_law
 from dpcausal_bayes.models.stratum_laws import outcome_moments
 from dpcausal_bayes.simulate import simulate_moments
 from dpcausal_bayes.synthesis import synthesize
@@ -20,24 +16,19 @@ from label_trees import make_schema
 from moment_examples import WORKLOADS as CAUSAL
 from moment_examples import make as make_moments
 from moment_trees import make_release, make_tree, make_workload
-from synthetic_examples import WORKLOADS, gram_release, gram_tree, study
-
-SHARE = np.array([[0.1, 0.2, 0.05, 0.15], [0.2, 0.05, 0.15, 0.1]])
-MEAN = np.array([[-0.5, 0.1, 0.3, 0.8], [-0.2, 0.4, 0.5, 0.9]])
-DISPERSION = np.array([0.2, 0.5])
-STRATA = 4
-
-
-def stratified_tree(binary=False, n=1000, chains=2, draws=50, spread=0.0, seed=0):
-    """A tree of four strata whose draws are scattered around the law above."""
-    workload = make_workload(binary)
-    release = make_release(workload, np.full(workload.n_queries, n / 8), n)
-    rng = np.random.default_rng(seed)
-    share = SHARE * np.exp(spread * rng.standard_normal((chains, draws, 2, STRATA)))
-    share /= share.sum((-1, -2), keepdims=True)
-    mean = np.tanh(np.arctanh(MEAN) + spread * rng.standard_normal((chains, draws, 2, STRATA)))
-    dispersion = None if binary else np.broadcast_to(DISPERSION, (chains, draws, 2))
-    return make_tree(release, share, mean, dispersion), release
+from synthetic_examples import (
+    DISPERSION,
+    MEAN,
+    SHARE,
+    STRATA,
+    WORKLOADS,
+    codes,
+    gram_release,
+    gram_tree,
+    maxent_tree,
+    stratified_tree,
+    study,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +40,6 @@ def second_order():
 def near(found, expected, sd, rows):
     """Within five standard errors."""
     assert np.all(np.abs(np.asarray(found) - expected) < 5 * sd / np.sqrt(rows))
-
-
-def codes(table):
-    return (table["t"] == 1).astype(int), 2 * (table["sex"] == "m") + (table["age"] >= 40)
 
 
 def test_strata_have_the_shares_and_the_beta_laws_of_the_draw():
@@ -81,6 +68,20 @@ def test_a_binary_outcome_has_the_means_of_the_draw_as_scores():
     for t, s in np.ndindex(2, STRATA):
         own = table["y"][(arm == t) & (stratum == s)]
         near(own.mean(), 2 + 3 * (1 + MEAN[t, s]) / 2, 1.5, len(own))
+
+
+def test_maximum_entropy_rows_follow_the_law():
+    tree, release, form = maxent_tree(draws=1, chains=1)
+    rows = 200_000
+    table = synthesize(tree, release, tables=1, rows=rows)[0]
+    assert table.columns.tolist() == ["t", "sex", "town", "y"]
+    law = maxent_law(form, tree["posterior"]["coefficient"].values[0, 0])
+    for (t, y), level in np.ndenumerate(law.cell):
+        own = table[(table["t"] == t) & (table["y"] == y)]
+        near(len(own) / rows, level, 0.5, rows)
+        for g, (name, values) in enumerate([("sex", "fm"), ("town", "abc")]):
+            shares = own[name].value_counts(normalize=True).reindex(list(values))
+            near(shares.to_numpy(), law.level[t, g, : len(values), y], 0.5, len(own))
 
 
 def test_numbers_are_uniform_within_their_bins():
@@ -197,100 +198,6 @@ def test_moved_rows_are_told():
     assert moved
     assert set(moved) <= set(table.columns)
     assert all(0 < share <= 1 for share in moved.values())
-
-
-def regression(table, workload):
-    """The ATE by least squares in each arm, with its variance, the covariates' included."""
-    covariates = pd.get_dummies(table[list(workload.covariates)], columns=["sex"], dtype=float)
-    town = np.digitize(table["town"], [1, 2, 4])
-    x = np.column_stack([covariates[["age", "wage", "sex_m"]]] + [town == k for k in (1, 2, 3)])
-    x, y = x - x.mean(0), table["y"].to_numpy()
-    effect, variance, slopes = 0.0, 0.0, []
-    for sign, arm in ((-1, "no"), (1, "yes")):
-        own = (table["t"] == arm).to_numpy()
-        design = np.column_stack([np.ones(own.sum()), x[own]])
-        inverse = np.linalg.inv(design.T @ design)
-        beta = inverse @ design.T @ y[own]
-        residual = y[own] - design @ beta
-        effect += sign * beta[0]
-        variance += inverse[0, 0] * (residual @ residual) / (len(residual) - len(beta))
-        slopes.append(beta[1:])
-    gap = slopes[1] - slopes[0]
-    return effect, variance + gap @ np.cov(x.T) @ gap / len(table)
-
-
-def strata_contrast(table, workload):
-    """The ATE by the strata's differences in means, with its variance."""
-    arm, stratum = codes(table)
-    cell, y = (STRATA * arm + stratum).to_numpy(), table["y"].to_numpy()
-    size, total, square = (
-        np.bincount(cell, weights=y**k, minlength=2 * STRATA).reshape(2, STRATA) for k in range(3)
-    )
-    mean = total / size
-    variance = (square / size - mean**2) / (size - 1)
-    effects, shares = mean[1] - mean[0], size.sum(0) / len(y)
-    effect = shares @ effects
-    spread = shares @ (effects - effect) ** 2 / len(y)
-    return effect, shares**2 @ variance.sum(0) + spread
-
-
-def agree(tree, release, estimator):
-    """Compare the posterior's own ATE with the pooled one, in Monte Carlo errors."""
-    found = [estimator(t, release.workload)
-             for t in synthesize(tree, release, tables=200, progressbar=False)]  # fmt: skip
-    pooled = pool(*np.array(found).T)
-    own = estimate(tree, [ATE()], population="super")["estimands"]["ate"].values.ravel()
-    of_means = np.sqrt(pooled.between / 200 + own.var() / own.size)
-    assert abs(pooled.estimate - own.mean()) < 4 * of_means
-    of_variances = np.sqrt(2 * pooled.between**2 / 199 + 2 * own.var() ** 2 / own.size)
-    assert abs(pooled.variance - own.var()) < 4 * of_variances
-    assert pooled.within < 0.7 * pooled.between  # so that it matters that it is taken off
-    return pooled
-
-
-def test_pooled_and_own_effects_agree_for_strata():
-    tree, release = stratified_tree(n=2_000, spread=0.05, draws=500)
-    agree(tree, release, strata_contrast)
-
-
-def test_pooled_and_own_effects_agree_for_second_moments(second_order):
-    tree, release = second_order
-    pooled = agree(tree, release, regression)
-    low, high = pooled.interval()
-    assert low < 2 < high
-
-
-@pytest.mark.slow
-def test_pooled_and_own_effects_agree_after_sampling():
-    release = gram_release(n=10_000)
-    options = {"draws": 500, "tune": 400, "chains": 4, "random_seed": 1, "progressbar": False}
-    tree = fit(models.gram_regression(release), release, **options)
-    agree(tree, release, regression)
-
-    rng = np.random.default_rng(1)
-    cell = rng.choice(2 * STRATA, size=5_000, p=SHARE.ravel())
-    arm, stratum = np.divmod(cell, STRATA)
-    scaled = beta_draws(MEAN[arm, stratum], DISPERSION[arm], rng)
-    table = pd.DataFrame(
-        {
-            "t": arm,
-            "sex": np.where(stratum >= 2, "m", "f"),
-            "age": np.where(stratum % 2, 60, 20),
-            "y": 5 + 5 * scaled,
-        }
-    )
-    workload = make_workload()
-    mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-6)
-    release = simulate_moments(table, workload, mechanism, seed=1)
-    tree = fit(models.stratified_moments(release), release, **options)
-    agree(tree, release, strata_contrast)
-
-
-def test_one_table_alone_claims_too_much(second_order):
-    tree, release = second_order
-    _, variance = regression(synthesize(tree, release, tables=1)[0], release.workload)
-    own = estimate(tree, [ATE(), ATT()], population="super")["estimands"]["ate"]
-    assert variance < 0.3 * float(own.var())
 
 
 def test_an_iterable_of_the_same_tables(second_order, capsys):
