@@ -10,7 +10,8 @@ nothing of privacy: regression of the outcome on the covariates in each arm, and
 regression and a logistic propensity; their own standard errors are from influence functions.
 
 *Strata*: 4,000 records in six strata, whose propensity and baseline go together, with effects that
-differ; the outcome has a beta law on [0, 1]. Estimators get the strata as indicators.
+differ; the outcome has a beta law on [0, 1]. Estimators get the strata as indicators, so that
+both are the difference in means within strata.
 *Second moments*: 4,000 records with four normal covariates of correlation 0.3, which both arm and
 outcome follow, bounds at three standard deviations, shrunk onto a ball of squared radius 0.88; the
 outcome is linear with normal errors and lies in [-1, 1] (clipped beyond).
