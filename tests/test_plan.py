@@ -6,6 +6,7 @@ import pytest
 
 from dpcausal_bayes import custodian
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
+from dpcausal_bayes.custodian.confounding import left_in_bins
 from dpcausal_bayes.custodian.widths import variances
 from dpcausal_bayes.direct.moments import plug_in
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
@@ -42,7 +43,7 @@ def test_the_table_says_what_follows_from_what():
     table = PLANNED.table
     assert list(table.columns) == [
         "epsilon", "strata", "n_strata", "estimand", "width", "sd", "sampling_sd", "privacy_sd",
-        "confounding_left", "smallest_cell", "noise_in_records", "best",
+        "confounding_left", "smallest_cell", "noise_in_records", "rough", "best",
     ]  # fmt: skip
     np.testing.assert_allclose(table["width"], 2 * Z * table["sd"], rtol=0.06)
     np.testing.assert_allclose(table["sd"], np.hypot(table["sampling_sd"], table["privacy_sd"]))
@@ -155,9 +156,10 @@ def test_confounding_is_weighed_against_precision():
         n=2000,
         epsilon=[0.1, 1, 20],
         delta=1e-6,
-        confounding={"age": 1500, "nodegree": 300},
+        confounding={"age": 1500, "nodegree": 100},
     )
-    left = {"none": 1800, "nodegree": 1500, "age": 300, "nodegree, age": 0}
+    in_bins = 1500 * left_in_bins([1, 1, 1])  # of a number cut in three a fifth is left
+    left = {"none": 1600, "nodegree": 1500, "age": 100 + in_bins, "nodegree, age": in_bins}
     assert planned.table["confounding_left"].tolist() == list(left.values()) * 3
     error = np.hypot(planned.table["sd"], planned.table["confounding_left"])
     for epsilon in (0.1, 1, 20):

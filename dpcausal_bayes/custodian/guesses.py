@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from dpcausal_bayes.columns import Bounded
+from dpcausal_bayes.columns import Binned, Bounded, Categories
 from dpcausal_bayes.laws import number
 from dpcausal_bayes.schema import Schema
 
 __all__ = ["Guesses", "guesses_for", "short"]
+
+Covariate = Bounded | Binned | Categories
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,10 @@ class Guesses:
     shares : dict of str to tuple of float
         Share of each level of the covariates named; of others, all levels are equally likely.
     confounding : dict of str to float
-        How far the effect is off, in the outcome's unit, if this covariate is not among the strata.
+        How far the effect is off, in the outcome's unit, if this covariate is not adjusted for.
+    covariate_sd : dict of str to float
+        Standard deviation of the numeric covariates named, in their own units; of others, a sixth
+        of the range.
     """
 
     treated: float
@@ -38,6 +43,7 @@ class Guesses:
     sd: tuple[float, float]
     shares: dict[str, tuple[float, ...]]
     confounding: dict[str, float]
+    covariate_sd: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         uneven = f"; uneven shares of {', '.join(self.shares)}" if self.shares else ""
@@ -57,14 +63,18 @@ def guesses_for(
     sd: Any,
     shares: Mapping[str, Sequence[float]] | None,
     confounding: Mapping[str, float] | None,
+    covariate_sd: Mapping[str, float] | None = None,
+    covariates: Sequence[Covariate] = (),
 ) -> Guesses:
     """Check guesses against the public facts, and fill in what is not guessed.
 
     Parameters
     ----------
     schema : Schema
-    treated, mean, sd, shares, confounding
+    treated, mean, sd, shares, confounding, covariate_sd
         As in `plan`.
+    covariates : sequence
+        Those of second-order candidates, besides the schema's.
 
     Raises
     ------
@@ -90,14 +100,19 @@ def guesses_for(
             f"sd is {sd!r}: that of an outcome of two values follows from its mean; leave it out"
         )
     largest = math.sqrt((high - mean) * (mean - low))
+    known = [*schema.covariates, *covariates]
     usual = min((high - low) / 4, largest) if bounded else largest
     return Guesses(
         treated=treated,
         mean=mean,
         sd=_sds(usual if sd is None else sd, mean, largest),
-        shares={name: _shares(schema, name, given) for name, given in _named(shares, "shares")},
+        shares={name: _shares(known, name, given) for name, given in _named(shares, "shares")},
         confounding={
-            name: _bias(schema, name, given) for name, given in _named(confounding, "confounding")
+            name: _bias(known, name, given) for name, given in _named(confounding, "confounding")
+        },
+        covariate_sd={
+            name: _spread(known, name, given)
+            for name, given in _named(covariate_sd, "covariate_sd")
         },
     )
 
@@ -142,15 +157,21 @@ def _named(value: Any, field: str) -> list[tuple[str, Any]]:
     return list(value.items())
 
 
-def _covariate(schema: Schema, name: Any, field: str) -> Any:
-    known = {covariate.column: covariate for covariate in schema.covariates}
-    if name not in known:
-        raise ValueError(f"{field} names {name!r}: the schema's covariates are {list(known)}")
-    return known[name]
+def _covariate(known: Sequence[Covariate], name: Any, owner: str, kinds: Any) -> Any:
+    """Return the covariate of a name, in whichever form the guess is about."""
+    own = [one for one in known if one.column == name]
+    if not own:
+        names = list(dict.fromkeys(one.column for one in known))
+        raise ValueError(f"{owner} names {name!r}: the schema's covariates are {names}")
+    fitting = [one for one in own if isinstance(one, kinds)]
+    if not fitting:
+        kind = "is a number without levels" if kinds is not Bounded else "has levels"
+        raise ValueError(f"{owner} names {name!r}, which {kind}: leave it out")
+    return fitting[0]
 
 
-def _shares(schema: Schema, name: str, given: Any) -> tuple[float, ...]:
-    labels = _covariate(schema, name, "shares").labels
+def _shares(known: Sequence[Covariate], name: str, given: Any) -> tuple[float, ...]:
+    labels = _covariate(known, name, "shares", Categories | Binned).labels
     if isinstance(given, str | Mapping) or not hasattr(given, "__len__"):
         raise TypeError(f"shares[{name!r}] is {given!r}: give a list, a share for each level")
     found = tuple(number(share, f"shares[{name!r}][{i}]") for i, share in enumerate(given))
@@ -166,9 +187,20 @@ def _shares(schema: Schema, name: str, given: Any) -> tuple[float, ...]:
     return tuple(share / sum(found) for share in found)
 
 
-def _bias(schema: Schema, name: str, given: Any) -> float:
-    _covariate(schema, name, "confounding")
+def _bias(known: Sequence[Covariate], name: str, given: Any) -> float:
+    _covariate(known, name, "confounding", object)
     bias = number(given, f"confounding[{name!r}]")
     if bias < 0:
         raise ValueError(f"confounding[{name!r}] is {bias:g}: give its size, 0 or more")
     return bias
+
+
+def _spread(known: Sequence[Covariate], name: str, given: Any) -> float:
+    half = _covariate(known, name, "covariate_sd", Bounded).half
+    sd = number(given, f"covariate_sd[{name!r}]")
+    if not 0 < sd < half:
+        raise ValueError(
+            f"covariate_sd[{name!r}] is {sd:g}: within these bounds it must be above 0 and below "
+            f"{half:g}"
+        )
+    return sd

@@ -21,7 +21,7 @@ _PANELS_ABREAST = 3
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Plan:
-    """Expected intervals, by epsilon and by choice of strata.
+    """Expected intervals, by epsilon and by choice of strata or of second moments.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Plan:
             first = rows.iloc[0]
             line = {"estimand": name, "strata": strata, "n_strata": first["n_strata"]}
             for row in rows.itertuples():
-                marks = " ~" * _is_rough(row) + " *" * (choice and row.best)
+                marks = " ~" * row.rough + " *" * (choice and row.best)
                 line[f"epsilon {row.epsilon:g}"] = short(row.width) + marks
             line["without privacy noise"] = short(self._interval * first["sampling_sd"])
             if self.guesses.confounding:
@@ -111,21 +111,29 @@ class Plan:
         lines = []
         if len(self._choices()) > 1:
             lines += self._says_best()
+            if self.guesses.confounding:
+                lines += self._says_why()
             if not self.guesses.confounding:
                 lines.append(
                     "Narrowest is best only where nothing is confounded: strata remove confounding "
                     "and answer for subgroups. With confounding={...} the plan weighs that."
                 )
-        if any(_is_rough(row) for row in self.table.itertuples()):
+        rough = self.table[self.table["rough"]]
+        if (rough["n_strata"] > MOST_STRATA).any():
             lines.append(
                 f"~ More than {MOST_STRATA} strata are not simulated: the width is that of the "
                 "plug-in contrast, and the model's priors will make it narrower."
+            )
+        if (rough["n_strata"] == 1).any():
+            lines.append(
+                "~ The noise reaches the least variance among the covariates: what second moments "
+                "adjust for is then owed to the prior, and their width is a guess."
             )
         lines.append(f"Guessed: {self.guesses}.")
         return lines
 
     def _says_best(self) -> list[str]:
-        """Say which strata are best: at every epsilon, or at each; for all estimands, or for some.
+        """Say which choices are best: at every epsilon, or at each; for all estimands, or for some.
 
         Estimands with the same answer share a sentence.
         """
@@ -134,7 +142,7 @@ class Plan:
         for name, rows in self.best.groupby("estimand", sort=False):
             parts = []
             for strata, chosen in rows.groupby("strata", sort=False):
-                label = "no strata" if strata == "none" else strata
+                label = _called(strata)
                 at = ", ".join(f"{epsilon:g}" for epsilon in chosen["epsilon"])
                 all_of_many = len(chosen) == budgets > 1
                 parts.append(f"{label} at {'every epsilon' if all_of_many else f'epsilon {at}'}")
@@ -142,6 +150,23 @@ class Plan:
         if len(answers) == 1:
             return [f"Best (*): {next(iter(answers))}."]
         return [f"Best (*) for {', '.join(names)}: {answer}." for answer, names in answers.items()]
+
+    def _says_why(self) -> list[str]:
+        """Say what the best choice and the next best owe their errors to, at each epsilon."""
+        lines = []
+        for (epsilon, name), rows in self.table.groupby(["epsilon", "estimand"], sort=False):
+            error = np.hypot(rows["sd"], rows["confounding_left"])
+            first, second = (rows.loc[place] for place in error.sort_values().index[:2])
+            parts = [
+                f"{_called(row['strata'])} {short(total)} (spread {short(row['sd'])}, confounding "
+                f"left {short(row['confounding_left'])})"
+                for row, total in zip((first, second), error.sort_values(), strict=False)
+            ]
+            lines.append(
+                f"Expected error of {name} at epsilon {epsilon:g}: {parts[0]}; next best, "
+                f"{parts[1]}."
+            )
+        return lines
 
     def figure(self) -> Any:
         """Draw the widths over epsilon: a panel an estimand, a line a choice of strata.
@@ -193,9 +218,9 @@ class Plan:
             color = f"C{place}"
             panel.plot(rows["epsilon"], rows["width"], color=color)
             for row in rows.itertuples():
-                face = "white" if _is_rough(row) else color
+                face = "white" if row.rough else color
                 panel.plot(row.epsilon, row.width, "o", color=color, mfc=face, ms=5)
-            label = "no strata" if strata == "none" else str(strata)
+            label = _called(strata)
             ends.append((rows["width"].iloc[-1], label, color))
         floors = self._interval * table["sampling_sd"]
         panel.axhspan(floors.min() * 0.995, floors.max() * 1.005, color="0.85", zorder=0)
@@ -221,5 +246,5 @@ def _middle(widths: pd.Series) -> float:
     return float(np.sqrt(widths.min() * widths.max()))
 
 
-def _is_rough(row: Any) -> bool:
-    return bool(row.n_strata > MOST_STRATA)
+def _called(strata: Any) -> str:
+    return "no strata" if strata == "none" else str(strata)
