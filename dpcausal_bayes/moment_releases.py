@@ -28,6 +28,7 @@ from dpcausal_bayes.release_checks import (
 )
 from dpcausal_bayes.release_files import ReleaseError, content_hash, write_file
 from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.selections import Selection
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "MomentRelease"]
@@ -72,6 +73,8 @@ class MomentRelease(
         The version that made the release.
     adjacency : str
         Neighbouring tables: one record replaced by any other; only n is public.
+    selection : Selection, optional
+        How the groups were selected, if they were: the loss is then that of all its steps.
 
     Raises
     ------
@@ -102,6 +105,7 @@ class MomentRelease(
     non_private: bool
     package_version: str
     adjacency: str = REPLACE_ONE_RECORD
+    selection: Selection | msgspec.UnsetType = msgspec.UNSET  # absent from files without one
 
     def __post_init__(self) -> None:
         check_kinds(self, _FIELD_KINDS)
@@ -119,12 +123,31 @@ class MomentRelease(
             fail("MomentRelease.values", f"has shape {values.shape}", f"{shape}: one a query")
         force_setattr(self, "values", read_only(values))
         check_adjacency(self, REPLACE_ONE_RECORD)
+        self._check_selection()
         self._check_loss()
+
+    def _check_selection(self) -> None:
+        if self.selection is msgspec.UNSET:
+            return
+        groups = getattr(self.workload, "groups", ())
+        if self.selection.groups != groups:
+            fail(
+                "MomentRelease.selection",
+                f"measured {list(self.selection.groups)}",
+                f"of the workload's groups, {list(groups)}",
+            )
+        if not math.isclose(self.selection.measured_rho, self.mechanism.rho, rel_tol=1e-6):
+            fail(
+                "MomentRelease.selection",
+                f"spent {self.selection.measured_rho} on measurements",
+                f"{self.mechanism.rho}, the mechanism's rho",
+            )
 
     def _check_loss(self) -> None:
         if self.loss.delta == 0:
             fail("MomentRelease.loss", "states delta 0", "above 0 for Gaussian noise")
-        spent = self.mechanism.loss(self.loss.delta)
+        source = self.mechanism if self.selection is msgspec.UNSET else self.selection
+        spent = source.loss(self.loss.delta)
         for field in ("pure_epsilon", "rho", "epsilon"):
             stated, true = getattr(self.loss, field), getattr(spent, field)
             same = (
@@ -241,4 +264,5 @@ _FIELD_KINDS: dict[str, Any] = {
     "non_private": bool,
     "package_version": str,
     "adjacency": str,
+    "selection": Selection | msgspec.UnsetType,
 }

@@ -48,6 +48,10 @@ class SeededNoise:
         """Draw n independent uniform 64-bit words."""
         return self._rng.integers(0, 2**64, size=n, dtype=np.uint64)
 
+    def choose(self, scores: NDArray[np.int64], scale: float) -> int:
+        """Draw a place with a probability proportional to exp(score / scale)."""
+        return int(np.argmax(scores / scale + self._rng.gumbel(size=len(scores))))
+
     def _laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         # the difference of two geometric variables
         stop = -np.expm1(-1 / scale)

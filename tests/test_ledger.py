@@ -337,3 +337,11 @@ def test_a_budget_for_records_does_not_become_one_for_less(weaker):
         assert part in str(refusal.value)
     assert len(ledger.entries) == 1
     ledger.charge("more moments", RECORD)
+
+
+def test_several_charges_are_checked_together_and_none_is_recorded():
+    ledger = Ledger(epsilon=2.0)
+    ledger.check("three steps", [pure(1.0), pure(0.5), pure(0.5)])
+    with pytest.raises(LedgerError, match=r"'three steps' is refused.*total to \(2.1, 0\)"):
+        ledger.check("three steps", [pure(1.0), pure(0.5), pure(0.6)])
+    assert ledger.entries == ()

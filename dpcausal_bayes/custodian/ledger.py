@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -157,24 +157,47 @@ class Ledger:
             The total would exceed the budget or protect less than before, or the file cannot be
             trusted. Nothing is recorded.
         """
+        with self._locked():
+            entries = self._admit(self._refresh(), what, loss)
+            if self._path is not None:
+                self._write(entries)
+            self._known = entries
+
+    def check(self, what: str, losses: Sequence[PrivacyLoss]) -> None:
+        """Raise as `charge` would, if several releases were charged one after the other.
+
+        Nothing is recorded, so another process may still come first.
+
+        Parameters
+        ----------
+        what : str
+        losses : sequence of PrivacyLoss
+
+        Raises
+        ------
+        LedgerError
+            One of them would be refused.
+        """
+        entries = self.entries
+        for loss in losses:
+            entries = self._admit(entries, what, loss)
+
+    def _admit(self, entries: tuple[Entry, ...], what: str, loss: PrivacyLoss) -> tuple[Entry, ...]:
+        """Return the entries with one more, or refuse it."""
         if not isinstance(loss, PrivacyLoss):
             raise TypeError(f"loss is a {type(loss).__name__}: pass a PrivacyLoss")
         entry = Entry(what=str(what), time=datetime.now(UTC).isoformat("T", "seconds"), loss=loss)
-        with self._locked():
-            entries = self._refresh()
-            before = _protected(entries)
-            if before not in (None, _protected((*entries, entry))):
-                raise LedgerError(
-                    f"{entry.what!r} is refused: its neighbours ({loss.adjacency}) would make the "
-                    f"total protect less than it does so far ({before}). Charge it to a ledger of "
-                    "its own, and state both totals"
-                )
-            after = self._total((*entries, entry))
-            if not after[0] <= self._epsilon * (1 + _ROUNDING):
-                self._refuse(entry, entries, after)
-            if self._path is not None:
-                self._write((*entries, entry))
-            self._known = (*entries, entry)
+        before = _protected(entries)
+        if before not in (None, _protected((*entries, entry))):
+            raise LedgerError(
+                f"{entry.what!r} is refused: its neighbours ({loss.adjacency}) would make the "
+                f"total protect less than it does so far ({before}). Charge it to a ledger of "
+                "its own, and state both totals"
+            )
+        after = self._total((*entries, entry))
+        if not after[0] <= self._epsilon * (1 + _ROUNDING):
+            self._refuse(entry, entries, after)
+        return (*entries, entry)
 
     def __repr__(self) -> str:
         count = len(self.entries)

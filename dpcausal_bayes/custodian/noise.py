@@ -42,6 +42,32 @@ class SystemNoise:
         """Draw n independent uniform 64-bit words."""
         return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
 
+    def choose(self, scores: NDArray[np.int64], scale: float) -> int:
+        """Draw a place with a probability proportional to exp(score / scale).
+
+        The exponential mechanism: where one record moves every score by d at most, it is
+        (2 d / scale)-DP, and its zCDP loss is an eighth of that squared.
+
+        Raises
+        ------
+        RuntimeError
+            OpenDP's own accounting disagrees.
+        """
+        return int(_chooser(scale)(scores.tolist()))
+
+
+def _chooser(scale: float) -> dp.Measurement:
+    """Build OpenDP's noisy maximum: with Gumbel noise it is the exponential mechanism."""
+    dp.enable_features("contrib")
+    measurement = dp.m.make_noisy_max(
+        dp.vector_domain(dp.atom_domain(T="i64")),
+        dp.linf_distance(T="i64"),
+        dp.zero_concentrated_divergence(),
+        scale,
+    )
+    _agree(f"a choice of scale {scale:g}", measurement.map(1), (2 / scale) ** 2 / 8)
+    return measurement
+
 
 def _measurement(law: Laplace | Gaussian) -> dp.Measurement:
     """Build OpenDP's sampler on 64-bit integers and check what it says it costs."""
@@ -53,10 +79,13 @@ def _measurement(law: Laplace | Gaussian) -> dp.Measurement:
     else:
         measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="i64"), law.scale)
         claim = 0.5 / law.scale**2  # rho of the same
-    stated = measurement.map(1)
+    _agree(f"one count of {law}", measurement.map(1), claim)
+    return measurement
+
+
+def _agree(what: str, stated: float, claim: float) -> None:
     if not math.isclose(stated, claim, rel_tol=1e-9):
         raise RuntimeError(
-            f"OpenDP says one count of {law} costs {stated}, this package says {claim}: nothing is "
+            f"OpenDP says {what} costs {stated}, this package says {claim}: nothing is "
             "released; check the installed version of opendp"
         )
-    return measurement
