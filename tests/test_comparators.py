@@ -1,5 +1,7 @@
 """Each comparator's sensitivity by brute force, and its answer against a closed form."""
 
+import doctest
+import importlib
 import itertools
 import math
 
@@ -350,6 +352,14 @@ def test_an_error_that_is_no_outcome_is_raised():
         run(AIPW, people(5, 17).assign(g=7.0))
     with pytest.raises(ValueError, match="strictly between 0 and 1"):
         horvitz_thompson(1.0)
+
+
+@pytest.mark.parametrize("name", ["contract", "noise"])
+def test_examples_run(name):
+    module = importlib.import_module(f"comparators.{name}")
+    found = doctest.testmod(module)
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_a_seed_repeats_a_run_and_noise_differs_by_seed():

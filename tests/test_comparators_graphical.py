@@ -13,10 +13,11 @@ from comparators.noise import rho_for
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:jax")
 
 SIZE = {"a": 3, "b": 3, "c": 2, "d": 4, "e": 2}
-# Mean total variation distance of all pairs' marginals after mbi's own programs for MST (60 runs)
-# and AIM (30), with standard errors: on the table below, epsilon 1, delta 1e-9, one record added or
-# removed, 1,000 steps of its mirror descent (mbi 2.0.0), rows from `mbi.extensions.synthetic_data`.
-PUBLISHED = {"mst": (0.0, 0.0), "aim": (0.0, 0.0)}
+# Mean total variation distance of all pairs' marginals after the programs for MST (60 runs) and AIM
+# (30) that mbi gives as examples, with standard errors: on the table below, epsilon 1, delta 1e-9,
+# one record added or removed, 1,000 steps of mirror descent in mbi 2.0.0, for which their calls were
+# renamed, and rows from `mbi.extensions.synthetic_data`.
+PUBLISHED = {"mst": (0.02039, 0.00037), "aim": (0.01949, 0.00071)}
 
 
 def dependent_columns(n=2_000, seed=7):
@@ -122,7 +123,7 @@ def test_a_model_of_exact_marginals_has_them(counts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "build", "runs"), [("mst", mst.spanning_tree, 40), ("aim", aim.adaptive, 20)]
+    ("name", "build", "runs"), [("mst", mst.spanning_tree, 30), ("aim", aim.adaptive, 12)]
 )
 def test_marginal_error_is_that_of_the_published_program(counts, name, build, runs):
     far = [
