@@ -10,6 +10,8 @@ import arviz as az
 import pandas as pd
 import xarray as xr
 
+from dpcausal_bayes.first_order import unseen_confounding
+
 __all__ = ["bounds", "interval_name", "legend", "rounded", "sentences", "warnings"]
 
 MOST_R_HAT = 1.01
@@ -83,6 +85,8 @@ def warnings(tree: xr.DataTree, table: pd.DataFrame) -> tuple[str, ...]:
     found = []
     if json.loads(tree.attrs["manifest"])["non_private"]:
         found.append("the release is simulated: its noise protects nobody.")
+    if unseen := unseen_confounding(tree):
+        found.append(unseen)
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     diverging = int(stats["diverging"].sum()) if "diverging" in stats else 0
     if diverging:

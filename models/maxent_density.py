@@ -75,9 +75,7 @@ class _MaxentDensity(Op):
         return Apply(self, inputs, [pt.scalar(dtype="float64"), gradient])
 
     def perform(self, node: Apply, inputs: list[Any], output_storage: list[Any]) -> None:
-        found = _compiled(
-            *inputs[:3], float(inputs[3]), *inputs[4:], self.binary, self.noise_aware
-        )
+        found = _compiled(*inputs[:3], float(inputs[3]), *inputs[4:], self.binary, self.noise_aware)
         for storage, value in zip(output_storage, found, strict=True):
             storage[0] = np.asarray(value)
 

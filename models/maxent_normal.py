@@ -197,9 +197,9 @@ def _fill_block(
             row = k * n_factors + i
             for j in range(n_factors):
                 for y in range(len(q)):
-                    block[row, k * n_factors + j] += q[y] * factor[i, y] * columns[
-                        k * n_factors + j, y
-                    ]
+                    block[row, k * n_factors + j] += (
+                        q[y] * factor[i, y] * columns[k * n_factors + j, y]
+                    )
     if aware:
         for i in range(len(block)):
             for j in range(i + 1):

@@ -1,7 +1,7 @@
 r"""A first look at a first-order release: where the posterior lies, and in which coordinates.
 
-Gauss-Newton steps to the mode with every spread at its prior median. None of it changes the model:
-it moves and scales what the sampler sees.
+Gauss-Newton steps with every spread at its prior median, to the mode but for what the covariance's
+determinant adds. None of it changes the model: it moves and scales what the sampler sees.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcausal_bayes.models.maxent_laws import MaxentForm, MaxentLaw, maxent_law
+from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_law
 from dpcausal_bayes.models.maxent_records import MaxentRecords
 from dpcausal_bayes.models.whitening import whitener
 
@@ -19,8 +19,10 @@ __all__ = ["MaxentPilot", "maxent_jacobian", "maxent_pilot"]
 
 Array = NDArray[np.float64]
 
-STEPS = 30
-CONVERGED = 1e-3  # gain in log density
+STEPS = 40
+FIRST = 0.1  # of the records, what moments may be off by at first
+CONVERGED = 1e-3  # squared length of a step, in posterior standard deviations
+LEAST = 1e-3  # share of a step
 VAGUE = 0.7  # share of its prior variance above which the prior speaks
 DIFFERENCE = 1e-5  # of a coefficient, for central differences
 AT_ONCE = 64  # coefficients whose differences are taken at a time
@@ -54,34 +56,28 @@ def maxent_pilot(
         Number of records.
     """
 
-    def objective(c: Array) -> tuple[float, Array, Array]:
-        law = maxent_law(form, c)
-        covariance = n * records.covariance(law) + np.diag(noise_variance)
-        residual = released - n * records.mean(law)
-        pull = (c - form.centre) / form.scale
-        sign, log_determinant = np.linalg.slogdet(covariance)
-        if not sign > 0:
-            return -np.inf, residual, covariance
-        square = residual @ np.linalg.solve(covariance, residual)
-        return -0.5 * float(square + log_determinant + pull @ pull), residual, covariance
+    def residual(c: Array) -> Array:
+        gap = released - n * records.mean(maxent_law(form, c))
+        return np.concatenate([np.linalg.solve(root, gap), (c - form.centre) / form.scale])
 
     c = form.centre.copy()
-    best, residual, covariance = objective(c)
-    for _ in range(STEPS):
-        jacobian = n * maxent_jacobian(form, records, c)
-        weighted = np.linalg.solve(covariance, np.column_stack([jacobian, residual]))
-        precision = jacobian.T @ weighted[:, :-1] + np.diag(form.scale**-2)
-        slope = jacobian.T @ weighted[:, -1] - (c - form.centre) / form.scale**2
-        step = np.linalg.solve(precision, slope)
-        length, new = 1.0, objective(c + step)
-        while length > 1e-3 and not new[0] > best:
+    for k in range(STEPS):
+        slack = (FIRST * n / 4**k) ** 2  # far from the mode moments are fitted roughly alike
+        covariance = n * records.covariance(maxent_law(form, c))
+        covariance += np.diag(noise_variance + slack)
+        root = np.linalg.cholesky(covariance)  # held while a step's length is chosen
+        now = residual(c)
+        jacobian = -n * np.linalg.solve(root, maxent_jacobian(form, records, c))
+        precision = jacobian.T @ jacobian + np.diag(form.scale**-2)
+        slope = jacobian.T @ now[: len(released)] + now[len(released) :] / form.scale
+        step = -np.linalg.solve(precision, slope)
+        length = 1.0
+        while length > LEAST and not (residual(c + length * step) ** 2).sum() < (now**2).sum():
             length /= 2
-            new = objective(c + length * step)
-        gain = new[0] - best
-        if gain > 0:
+        if length > LEAST:
             c = c + length * step
-            best, residual, covariance = new
-        if not gain > CONVERGED:
+        arrived = length <= LEAST or step @ precision @ step < CONVERGED
+        if arrived and slack < 0.01 * noise_variance.min():
             break
     left = np.diag(np.linalg.inv(precision)) / form.scale**2  # share of the prior variance
     centring = np.ones(len(c))
@@ -103,11 +99,6 @@ def maxent_jacobian(form: MaxentForm, records: MaxentRecords, c: Array) -> Array
     columns = []
     for first in range(0, len(c), AT_ONCE):
         moved = DIFFERENCE * np.eye(len(c))[first : first + AT_ONCE]
-        ahead, behind = (_expected(form, records, c + way * moved) for way in (1, -1))
+        ahead, behind = (records.mean(maxent_law(form, c + way * moved)) for way in (1, -1))
         columns.append((ahead - behind).T / (2 * DIFFERENCE))
     return np.concatenate(columns, axis=1)
-
-
-def _expected(form: MaxentForm, records: MaxentRecords, c: Array) -> Array:
-    law: MaxentLaw = maxent_law(form, c)
-    return records.mean(law)
