@@ -6,7 +6,7 @@ from scipy import stats
 
 from dpcausal_bayes.custodian import beliefs as stated
 from dpcausal_bayes.custodian.beliefs import Beliefs, Law, covariance, moments
-from dpcausal_bayes.custodian.simulated import CHAINS, WIDER, _slices, mode, posterior
+from dpcausal_bayes.custodian.simulated import CHAINS, WIDER, _slices, posterior, posterior_mode
 from dpcausal_bayes.models.priors import MomentPriors
 from dpcausal_bayes.models.strata import stratum_space
 from dpcausal_bayes.models.stratum_laws import StratumLaw, record_moments
@@ -119,7 +119,7 @@ def test_slices_of_a_linear_model_have_its_normal_posterior():
     rng = np.random.default_rng(1)
     design = rng.normal(size=(4, 3))
     seen = rng.normal(size=(2, 4)) * 2
-    fits = [mode(lambda z: z @ design.T, one, np.zeros(3)) for one in seen]
+    fits = [posterior_mode(lambda z: z @ design.T, one, np.zeros(3)) for one in seen]
     wanted = np.linalg.inv(design.T @ design + np.eye(3))
     for one, (mode, root) in zip(seen, fits, strict=True):
         np.testing.assert_allclose(mode, wanted @ design.T @ one, atol=1e-8)
@@ -141,7 +141,7 @@ def test_slices_of_a_bent_posterior_have_its_quantiles():
 
     seen = np.array([[0.3], [2.0]])
     rng = np.random.default_rng(3)
-    fits = [mode(predicted, one, np.zeros(1)) for one in seen]
+    fits = [posterior_mode(predicted, one, np.zeros(1)) for one in seen]
     centre, root = (np.stack(part) for part in zip(*fits, strict=True))
     draws = np.concatenate(
         [_slices(predicted, seen, centre, np.sqrt(WIDER) * root, rng) for _ in range(30)], axis=1

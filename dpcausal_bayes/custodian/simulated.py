@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.custodian.beliefs import Beliefs, Law, covariance, moments
 
-__all__ = ["mode", "posterior"]
+__all__ = ["posterior", "posterior_mode"]
 
 RELEASES, CHAINS, STEPS, BURN = 16, 20, 60, 20
 WIDER, FREEDOM = 1.8, 10.0  # variance over the normal approximation's, degrees of freedom
@@ -52,13 +52,13 @@ def posterior(beliefs: Beliefs, law: Law, n: int, noise: NDArray[np.float64], se
     start = beliefs.variables_of(law)
     error = rng.normal(size=(RELEASES // 2, len(noise)))
     seen = predicted(start) + np.concatenate([error, -error])  # pairs, whose luck cancels
-    fits = [mode(predicted, one, start) for one in seen]
+    fits = [posterior_mode(predicted, one, start) for one in seen]
     centre, root = (np.stack(parts) for parts in zip(*fits, strict=True))
     draws = _slices(predicted, seen, centre, np.sqrt(WIDER) * root, rng)
     return beliefs.law(draws)
 
 
-def mode(
+def posterior_mode(
     predicted: Predicted, seen: NDArray[np.float64], start: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mode of a posterior and a root of its normal approximation's covariance.
