@@ -220,6 +220,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     logging.getLogger("pymc").setLevel(logging.WARNING)  # it names what it draws at every release
+    logging.getLogger().setLevel(logging.ERROR)  # mbi says on it that it compiles
     if find_spec("mbi") is None:
         print("MST, AIM and MWEM are left out: mbi is not installed (pip install .[compare])")
     if given.quick:

@@ -17,9 +17,7 @@ LEAST_COVERAGE = 0.9
 
 def page(rows: pd.DataFrame, designs: list[Design]) -> str:
     """Return the page: how it was made, the best of each cell, a section for each data set."""
-    facts = measured(rows)
-    names = {design.name for design in designs}
-    facts = facts[facts["data"].isin(names)]
+    facts = measured(comparable(rows[rows["data"].isin([design.name for design in designs])]))
     parts = ["# The package beside other private methods", HEAD, "## The best of each cell", BEST]
     parts += [_markdown(_verdicts(facts))]
     for design in designs:
@@ -32,6 +30,24 @@ def page(rows: pd.DataFrame, designs: list[Design]) -> str:
             parts += [f"### epsilon {epsilon:g}", _markdown(_lines(cell))]
         parts += ["### What the package's errors are made of", _markdown(_parts(rows, design.name))]
     return "\n\n".join(parts) + "\n"
+
+
+def comparable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mark, in a column ``fair``, the rows on which the methods of a cell can be compared.
+
+    Tables differ, so that methods must be held against each other on the same ones: those that all
+    methods of the cell were given that were given at least half as many as the one given most.
+    Of a method with fewer all rows stay, and none is fair. Other rows are left out.
+    """
+    parts = []
+    for _, cell in rows.groupby(["data", "epsilon"], sort=False):
+        tables = {name: set(group["run"]) for name, group in cell.groupby("method")}
+        most = max(len(given) for given in tables.values())
+        able = {name for name, given in tables.items() if 2 * len(given) >= most}
+        common = set.intersection(*(tables[name] for name in able))
+        fair = cell["method"].isin(able)
+        parts.append(cell.assign(fair=fair)[~fair | cell["run"].isin(common)])
+    return pd.concat(parts)
 
 
 def measured(rows: pd.DataFrame) -> pd.DataFrame:
@@ -53,6 +69,7 @@ def measured(rows: pd.DataFrame) -> pd.DataFrame:
                 "epsilon": epsilon,
                 "method": method,
                 "protects": group["protects"].iloc[0],
+                "fair": bool(group["fair"].iloc[0]),
                 "runs": len(group),
                 "failed": int(group["estimate"].isna().sum()),
                 "rmse": rmse,
@@ -70,8 +87,9 @@ def measured(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def best(cell: pd.DataFrame) -> pd.Series | None:
-    """Return the method of the least error among those that protect records and cover 90 %."""
-    able = cell[(cell["protects"] == "record") & (cell["coverage"] >= LEAST_COVERAGE)]
+    """Return the method of least error among those on fair rows that protect records and cover."""
+    able = cell[cell["fair"] & (cell["protects"] == "record")]
+    able = able[able["coverage"] >= LEAST_COVERAGE]
     return None if able.empty else able.loc[able["rmse"].idxmin()]
 
 
@@ -84,14 +102,15 @@ def _share_error(seen: pd.Series) -> float:
 def _lines(cell: pd.DataFrame) -> list[dict[str, str]]:
     first = best(cell)
     lines = []
-    for row in cell.sort_values("rmse", na_position="last").to_dict("records"):
+    ordered = cell.sort_values(["fair", "rmse"], ascending=[False, True], na_position="last")
+    for row in ordered.to_dict("records"):
         marked = first is not None and row["method"] == first["method"]
         failed = f" ({row['failed']} failed)" if row["failed"] else ""
         lines.append(
             {
                 "method": f"**{row['method']}** (best)" if marked else row["method"],
                 "protects": row["protects"],
-                "runs": f"{row['runs']}{failed}",
+                "runs": f"{row['runs']}{'' if row['fair'] else ', not all'}{failed}",
                 "RMSE": f"{_number(row['rmse'])} ± {_number(row['rmse_se'])}",
                 "bias": f"{_number(row['bias'])} ± {_number(row['bias_se'])}",
                 "coverage, %": f"{100 * row['coverage']:.0f} ± {100 * row['coverage_se']:.0f}",
@@ -109,6 +128,7 @@ def _verdicts(facts: pd.DataFrame) -> list[dict[str, str]]:
         own = cell["method"].str.startswith(OWN)
         ours, others = best(cell[own]), best(cell[~own])
         line = {"data": str(data), "epsilon": f"{epsilon:g}"}
+        line["runs"] = str(cell.loc[cell["fair"], "runs"].max())
         line |= {"best of this package": _named(ours), "best of the others": _named(others)}
         if ours is not None and others is not None:
             error = np.hypot(ours["rmse_se"], others["rmse_se"])
@@ -195,6 +215,8 @@ Each method's source and proof of privacy are in its file in `comparators/`.
 - **RMSE, bias**: about the average effect, in units of the outcome; ± one Monte Carlo standard
   error. *Coverage* of the 95 % interval; a run without an estimate, or an interval, does not cover.
 - **Best**: the least RMSE among methods that protect records and cover at least 90 % of runs.
+  Methods of a cell are compared on the same tables; one that was given less than half as many as
+  the others ("not all") stands last and is not compared.
 - *Seconds* are the median of a run, without the package's compiling (25 to 50 s a design, once).
 - mbi's mechanisms and the posterior's table are analysed naively: AIPW on one synthetic table."""
 

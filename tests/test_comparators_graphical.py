@@ -15,8 +15,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:jax")
 SIZE = {"a": 3, "b": 3, "c": 2, "d": 4, "e": 2}
 # Mean total variation distance of all pairs' marginals after the programs for MST (60 runs) and AIM
 # (30) that mbi gives as examples, with standard errors: on the table below, epsilon 1, delta 1e-9,
-# one record added or removed, 1,000 steps of mirror descent in mbi 2.0.0, for which their calls were
-# renamed, and rows from `mbi.extensions.synthetic_data`.
+# one record added or removed, 1,000 steps of mirror descent in mbi 2.0.0, for which their calls
+# were renamed, and rows from `mbi.extensions.synthetic_data`.
 PUBLISHED = {"mst": (0.02039, 0.00037), "aim": (0.01949, 0.00071)}
 
 

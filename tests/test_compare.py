@@ -84,7 +84,7 @@ def test_the_best_protects_records_and_covers():
             lines("AIPW, not private", "nothing", 0.01, 0.5),
         ]
     )
-    facts = compare_summary.measured(rows)
+    facts = compare_summary.measured(compare_summary.comparable(rows))
     assert compare_summary.best(facts)["method"] == "wide"
     wide = facts.set_index("method").loc["wide"]
     assert wide["rmse"] == pytest.approx(0.3)
@@ -95,9 +95,21 @@ def test_the_best_protects_records_and_covers():
 def test_a_run_without_an_estimate_does_not_cover_and_is_counted():
     rows = lines("fails", "record", 0.1, 0.5)
     rows.loc[:4, ["estimate", "low", "high"]] = np.nan
-    facts = compare_summary.measured(rows).iloc[0]
+    facts = compare_summary.measured(compare_summary.comparable(rows)).iloc[0]
     assert (facts["failed"], facts["coverage"], facts["runs"]) == (5, 0.75, 20)
     assert facts["rmse"] == pytest.approx(0.1)
+
+
+def test_methods_are_compared_on_the_same_tables():
+    many, fewer, few = (
+        lines(name, "record", 0.1, 0.5, runs=n) for name, n in (("a", 20), ("b", 12), ("c", 3))
+    )
+    many.loc[12:, "estimate"] = 100.0  # tables that only the first was given
+    facts = compare_summary.measured(compare_summary.comparable(pd.concat([many, fewer, few])))
+    facts = facts.set_index("method")
+    assert facts["runs"].to_dict() == {"a": 12, "b": 12, "c": 3}
+    assert facts["fair"].to_dict() == {"a": True, "b": True, "c": False}
+    assert facts.loc["a", "rmse"] == pytest.approx(0.1)
 
 
 def test_the_parts_of_the_error_add_up():

@@ -15,7 +15,8 @@ straight line, so that :math:`|\nabla\ell| \le \zeta = 1 + e^R` and its curvatur
 *Stage two.* With e from that :math:`\theta`, moved into [0.1, 0.9], the mean of
 :math:`y\,(t/e - (1-t)/(1-e))`, y scaled to [-1, 1], and its mean square
 (`comparators.noise.mean_of_bounded`). Scores lie within the greatest weight that any covariates can
-have.
+have. The interval counts sampling and the second stage's noise. That of the first stage, whose
+effect falls faster with n than sampling does, is left out: in small tables it is too short.
 
 **Privacy.** Half of (epsilon, delta) for each stage, added up. Stage one: :math:`\theta` and b
 determine each other, :math:`b = -\sum \nabla\ell_i(\theta) - k\theta`, so the ratio of the
