@@ -1,8 +1,8 @@
 r"""Mean potential outcomes of a maximum-entropy model: exact means over its law of covariates.
 
 In the superpopulation those assigned to a have under t the mean outcome
-:math:`\mathrm{E}[\,\mathrm{E}(y \mid t, x) \mid a]`, over the law's own covariates of arm a, exactly
-(`dpcausal_bayes.tilted_means`), of all of them and of each level of each group.
+:math:`\mathrm{E}[\,\mathrm{E}(y \mid t, x) \mid a]` over the law's own covariates of arm a, for all
+of them and for each level of each group: exactly, see `dpcausal_bayes.tilted_means`.
 
 What the confidential table says of these means is taken from its moments a, drawn given the
 release: with :math:`\bar c` the coefficients' posterior mean, J the derivative of the moments and

@@ -216,7 +216,7 @@ def _low_rank(
     q: Any, n: float, columns: Any, solved: Any, residual: Any, weights: Any, reduced: Any,
     alpha: Any, b: Any,
 ) -> Any:  # fmt: skip
-    """Take E Q E' in, for one part: write W, F, b, update alpha; return log|P| and the part of d."""
+    """Take one part's E Q E' in: write W, F, b, update alpha; return log|P| and its part of d."""
     size, n_points = columns.shape
     gram, capacity = np.zeros((n_points, n_points)), np.zeros((n_points, n_points))
     turned, root = np.zeros((n_points, n_points)), np.zeros(n_points)
@@ -261,10 +261,10 @@ def _pull(
     solved: Any, reduced: Any, inverse: Any, weights: Any, alpha: Any, b: Any,
     along: float, d: float, d_cell: Any, d_level: Any,
 ) -> None:  # fmt: skip
-    """Write one part's gradients, from R = (alpha alpha' - Sigma^{-1}) / 2.
+    r"""Write one part's gradients, from R = (alpha alpha' - Sigma^{-1}) / 2.
 
     A's block takes R's, a column e of E takes 2 q R e, mu takes alpha - 2 R mu / n; and
-    :math:`\\Sigma^{-1} E = F + b b' E / (n d)`, :math:`\\Sigma^{-1} \\mu = b / d`.
+    :math:`\Sigma^{-1} E = F + b b' E / (n d)`, :math:`\Sigma^{-1} \mu = b / d`.
     """
     size, n_points = columns.shape
     n_factors = len(factor)

@@ -9,8 +9,9 @@ from dpcausal_bayes.estimands import ATE, estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.fitting import fit
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
-from dpcausal_bayes.populations import stratified_population
-from dpcausal_bayes.simulate import simulate_moments
+from dpcausal_bayes.mechanisms import ClusterDP
+from dpcausal_bayes.populations import binary_population, stratified_population
+from dpcausal_bayes.simulate import simulate_moments, simulate_release
 from dpcausal_bayes.workloads import CausalWorkload
 
 STUDY = stratified_population(covariates={}, n=2000)
@@ -92,3 +93,29 @@ def test_models_that_no_factory_made_are_refused():
         Fitter(model)
     with pytest.raises(TypeError, match=r"pass a pymc\.Model"):
         Fitter("model")
+
+
+def test_backends(fitter):
+    with pytest.raises(ValueError, match="backend is 'c'"):
+        Fitter(fitter.model, backend="c")
+    pytest.importorskip("jax")
+    with pytest.raises(ValueError, match="cannot compile this model"):
+        Fitter(fitter.model, backend="jax")
+
+
+@pytest.mark.slow
+def test_jax_gives_the_same_posterior():
+    pytest.importorskip("jax")
+    trial = binary_population(clusters=3, units_per_cluster=200)
+    mechanism = ClusterDP.calibrated(trial.schema, epsilon=1.0)
+    releases = [
+        simulate_release(trial.draw(seed), trial.schema, mechanism, seed=seed) for seed in (1, 2)
+    ]
+    means, sds = [], []
+    for backend in ("numba", "jax"):
+        refit = Fitter(models.cluster_labels(releases[0]), backend=backend)
+        share = refit.fit(releases[1], random_seed=1, **SETTINGS)["posterior"]["share"]
+        means.append(share.mean(["chain", "draw"]))
+        sds.append(share.std(["chain", "draw"]))
+    difference = abs(means[0] - means[1]) / sds[0]
+    assert float(difference.max()) < 4.5 * np.sqrt(2 / 500)

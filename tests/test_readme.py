@@ -44,8 +44,8 @@ def small_study(records: int = 445) -> pd.DataFrame:
 def test_examples_run_as_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
-    assert len(blocks) == 3
-    labels, moments, tools = (compile(block, "README.md", "exec") for block in blocks)
+    assert len(blocks) == 4
+    labels, moments, tools, pooling = (compile(block, "README.md", "exec") for block in blocks)
     names = {"table": small_trial(), "people": small_study()}
     exec(labels, names)
     assert "The average treatment effect in the population" in capsys.readouterr().out
@@ -66,6 +66,8 @@ def test_examples_run_as_printed(tmp_path, monkeypatch, capsys):
         "att",
         *(f"ate_by_age[{band}]" for band in ("[17, 25)", "[25, 35)", "[35, 56]")),
     ]
+    exec(pooling, names)
+    assert "fully_synthetic, 200 tables" in capsys.readouterr().out
 
 
 def test_every_module_is_on_the_map():
