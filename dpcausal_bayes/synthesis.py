@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from dpcausal_bayes.synthetic_maxent import MaxentRows
 from dpcausal_bayes.synthetic_strata import StratumRows
 
 __all__ = ["SyntheticTables", "synthesize"]
+
+MOVED_MANY = 0.05  # share of rows from which on a reader is told unasked
 
 
 class Rows(Protocol):
@@ -68,6 +71,14 @@ class SyntheticTables:
         columns, moved = self._draw(self._places[index], self.rows, rng)
         table = pd.DataFrame(columns)
         table.attrs["moved"] = moved
+        many = [column for column, share in moved.items() if share > MOVED_MANY]
+        if many:
+            warnings.warn(
+                f"in more than {100 * MOVED_MANY:g} % of rows the model's law of {many} is "
+                "impossible within its levels or bounds and was moved: moments of the table are "
+                'only near those of the model; table.attrs["moved"] has the shares',
+                stacklevel=2,
+            )
         return table
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
@@ -129,7 +140,7 @@ def synthesize(
     SyntheticTables
         An iterable of `pandas.DataFrame` with the columns arm, covariates, outcome. Where the law
         of some rows had to be moved to a possible one, ``table.attrs["moved"]`` has the column and
-        the share of rows.
+        the share of rows, and above a twentieth there is a warning.
 
     Raises
     ------

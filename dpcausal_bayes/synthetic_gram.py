@@ -15,7 +15,10 @@ those of the model, whatever the order of the columns; third moments are this la
 That holds as long as the linear means are possible ones. Where a probability would be negative,
 or a mean so close to a bound that no law on the interval has this variance, they are put on what
 is possible; each table says in how many of its rows (``attrs["moved"]``). With many rows moved the
-moments are only near those of the model.
+moments are only near those of the model. Tried on a binary outcome of three confounders, with
+400,000 rows and hardly any noise: with 2 to 11 % of the outcome's laws moved an effect of 0.1 came
+out lower by 0.003 to 0.004, with 19 % by 0.007 (and by chance up to 0.003); of a bounded outcome,
+in units of its range, with 7 % by 0.001 and with 16 % by 0.003.
 
 *The population.* The posterior is of the confidential moments. As for the effects (see
 `dpcausal_bayes.gram_potential`), the population's are drawn around them with the reference prior:
