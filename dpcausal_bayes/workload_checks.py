@@ -52,7 +52,7 @@ def names_of(value: Any, field: str, owner: str = "CausalWorkload") -> tuple[str
 
 
 def groups_of(value: Any, schema: Schema) -> tuple[tuple[str, ...], ...]:
-    """Return every group as a tuple of names, or raise; only a lone group may be empty."""
+    """Return every group as a tuple of names, or raise; the empty one is that of the arm totals."""
     if isinstance(value, str) or not isinstance(value, list | tuple):
         raise TypeError(
             f"CausalWorkload.groups is a {kind_of(value)}: give a list of groups, such as "
@@ -66,11 +66,6 @@ def groups_of(value: Any, schema: Schema) -> tuple[tuple[str, ...], ...]:
         raise ValueError("CausalWorkload.groups is empty: name a group, or leave groups out")
     known = [covariate.column for covariate in schema.covariates]
     for g, group in enumerate(groups):
-        if not group and len(groups) > 1:
-            raise ValueError(
-                f"CausalWorkload.groups[{g}] is empty: any other group holds the arm totals "
-                "already; leave it out"
-            )
         for name in group:
             if name in RESERVED:
                 raise ValueError(

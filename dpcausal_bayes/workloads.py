@@ -80,8 +80,9 @@ class CausalWorkload(
     strata : sequence of str, optional
         Names of covariates of the schema: one group, whose strata are all their combinations.
     groups : sequence of str or of sequences of str, optional
-        Several such groups, instead of ``strata``. Without either there is one group of one
-        stratum, called ``"all"``. Every group measures the arm totals once more.
+        Several such groups, instead of ``strata``. Every group measures the arm totals once more.
+        An empty one, ``[]``, is that of the arm totals alone: one stratum, called ``"all"``. It is
+        the only group where neither is given; beside others it pays where its weight is another.
     square_weight : float
         Weight of the two squares; leave it out for an outcome of two levels, which has none.
     group_weights : sequence of float, optional
@@ -90,8 +91,8 @@ class CausalWorkload(
     Raises
     ------
     TypeError, ValueError
-        An outcome of another kind, a covariate that the schema lacks, one named twice, an empty
-        group, a weight that is not positive.
+        An outcome of another kind, a covariate that the schema lacks, one named twice, a group
+        named twice, a weight that is not positive.
 
     Examples
     --------
