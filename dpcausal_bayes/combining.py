@@ -188,8 +188,16 @@ def pool(
     else:
         total, degrees = _RULES[rule](parts)
         note = ""
-    numbers = (q.mean(axis=0), total, degrees, parts.between, parts.within)
-    return PooledEstimate(*(_plain(part) for part in numbers), rule, len(q), note)
+    return PooledEstimate(
+        estimate=_plain(q.mean(axis=0)),
+        variance=_plain(total),
+        degrees_of_freedom=_plain(degrees),
+        between=_plain(parts.between),
+        within=_plain(parts.within),
+        rule=rule,
+        tables=len(q),
+        note=note,
+    )
 
 
 class _Parts(NamedTuple):

@@ -70,7 +70,7 @@ class GraphicalModel:
         columns = {schema.arm.column: arm_column(schema, arm)}
         for group in range(len(self.shares)):
             columns |= stratum_columns(self.workload, group, stratum[:, group], rng)
-        columns[schema.outcome.column] = outcome_column(schema, 2.0 * point - 1)
+        columns[schema.outcome.column] = outcome_column(schema, np.array([-1.0, 1.0])[point])
         return pd.DataFrame(columns)
 
     def _law(self) -> MaxentLaw:
