@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from comparators import covariate_balancing as balancing
 from comparators import private_aipw
 from comparators.aipw import AIPW
@@ -17,6 +18,7 @@ from comparators.features import box, records
 from comparators.horvitz_thompson import horvitz_thompson, scores
 from comparators.noise import exponential_mechanism, mean_of_bounded, noise_sd, rho_for
 from comparators.noisy_histogram import L1, L2, NOISY_HISTOGRAM, counts
+from comparators.posterior_table import posterior_table, synthetic_rows
 from comparators.private_aipw import MOMENT_SENSITIVITY, PRIVATE_AIPW, Nuisances
 from comparators.tau_q import CLUSTER_DP, CLUSTER_FREE_DP, UNIFORM_PRIOR_DP, label_release
 from scipy.special import expit, softmax
@@ -24,6 +26,7 @@ from scipy.special import expit, softmax
 from dpcausal_bayes.accounting import epsilon_from_rho
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.schema import Schema
+from dpcausal_bayes.workloads import CausalWorkload
 
 ARM = Arm("t", control=0, treated=1)
 SCHEMA = Schema(
@@ -321,6 +324,45 @@ def test_balancing_weights_balance_the_covariates():
     e = expit(rows.design @ theta)
     weight = np.where(rows.treated, 1 / e, -1 / (1 - e))
     np.testing.assert_allclose(rows.design.T @ weight / 2_000, 0, atol=1e-4)
+
+
+def posterior(share, mean, dispersion):
+    """A tree of one draw."""
+    cells = ("chain", "draw", "arm", "stratum")
+    draw = xr.Dataset({"share": (cells, [[share]]), "mean": (cells, [[mean]])})
+    if dispersion is not None:
+        draw["dispersion"] = (cells[:3], [[dispersion]])
+    return xr.DataTree.from_dict({"posterior": draw})
+
+
+@pytest.mark.parametrize("dispersion", [(0.1, 0.4), None])
+def test_rows_of_a_posterior_have_its_shares_means_and_variances(dispersion):
+    share, mean = np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([[-0.5, 0.0], [0.2, 0.6]])
+    tree, n = posterior(share, mean, dispersion), 200_000
+    rows = synthetic_rows(tree, n, 3.0, np.random.default_rng(21))
+    assert rows.half == 3.0
+    for arm, stratum in itertools.product((0, 1), (0, 1)):
+        cell = (rows.treated == arm) & (rows.design[:, stratum] == 1)
+        assert cell.mean() == pytest.approx(share[arm, stratum], abs=4 * 0.5 / math.sqrt(n))
+        y, m = rows.outcome[cell], mean[arm, stratum]
+        variance = (1 - m**2) * (1.0 if dispersion is None else dispersion[arm])
+        assert y.mean() == pytest.approx(m, abs=4 * math.sqrt(variance / cell.sum()))
+        assert y.var() == pytest.approx(variance, rel=0.03)
+
+
+def test_the_posterior_table_is_made_of_a_release_within_the_budget():
+    seen = []
+
+    def fit(release, seed):
+        seen.append(release.mechanism.loss())
+        return posterior([[0.5], [0.5]], [[0.0], [0.4]], [0.1, 0.1])
+
+    plain = Schema(arm=ARM, outcome=SCHEMA.outcome)
+    one = posterior_table(CausalWorkload(plain), fit)
+    found = run(one, people(5_000, 22), plain)
+    assert (seen[0].epsilon, seen[0].delta) == (pytest.approx(1.0), 1e-6)
+    low, high = found.interval
+    assert found.estimate == pytest.approx(0.4 * 5, abs=4 * (high - low) / 3.92)
 
 
 @pytest.mark.parametrize("comparator", [CLUSTER_DP, CLUSTER_FREE_DP, UNIFORM_PRIOR_DP])

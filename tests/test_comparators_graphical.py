@@ -122,6 +122,14 @@ def test_a_model_of_exact_marginals_has_them(counts):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("build", [mst.spanning_tree, aim.adaptive, mwem.multiplicative])
+def test_with_a_budget_that_hides_nothing_marginals_are_found(counts, build):
+    rows = graphical.synthesise(counts, build, 1e4, np.random.default_rng(6))
+    # what is left is what pairs that were not measured say beyond the others
+    assert graphical.total_variation(counts, rows) < 0.03
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "build", "runs"), [("mst", mst.spanning_tree, 30), ("aim", aim.adaptive, 12)]
 )
