@@ -91,16 +91,16 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     >>> print(selection)
     arm totals measured (rho 0.01); sex chosen of 2 (rho 0.005); sex measured (rho 0.03)
     >>> selection.groups, round(selection.rho, 6)
-    (((), ('sex',)), 0.045)
+    ((('sex',), ()), 0.045)
     """
 
     steps: tuple[Measured | Choice, ...]
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """What was measured, in order; a group that was measured twice is named once."""
+        """What was measured, the last group first; one that was measured twice is named once."""
         measured = (step.group for step in self.steps if isinstance(step, Measured))
-        return tuple(dict.fromkeys(measured))
+        return tuple(reversed(dict.fromkeys(measured)))
 
     @property
     def rho(self) -> float:

@@ -8,5 +8,15 @@ from dpcausal_bayes.custodian.ledger import Ledger, LedgerError
 from dpcausal_bayes.custodian.moments import release_moments
 from dpcausal_bayes.custodian.plan import plan
 from dpcausal_bayes.custodian.plans import Plan
+from dpcausal_bayes.custodian.select import select_moments, simulate_selection
 
-__all__ = ["Ledger", "LedgerError", "Plan", "plan", "release_labels", "release_moments"]
+__all__ = [
+    "Ledger",
+    "LedgerError",
+    "Plan",
+    "plan",
+    "release_labels",
+    "release_moments",
+    "select_moments",
+    "simulate_selection",
+]
