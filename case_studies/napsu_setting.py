@@ -1,8 +1,8 @@
 """A published tool's own setting, by two routes: joint strata, and maximum entropy of three groups.
 
-``python case_studies/napsu_setting.py run [RELEASES] | fresh | show`` appends a line a release and
-route to ``outputs/napsu_setting.csv``, so that it can be stopped and go on; ``fresh`` times each
-route in a process of its own; ``show`` writes ``case_studies/napsu_setting.md`` from both.
+``python case_studies/napsu_setting.py run [RELEASES [ROUTE]] | fresh | show``: ``run`` appends a line
+a release and route to ``outputs/napsu_setting.csv``, so that it can be stopped and go on; ``fresh``
+times each route in a process of its own; ``show`` writes ``case_studies/napsu_setting.md``.
 
 *Setting.* Binary covariates X1, X2, X3, independent, each 1 with probability 1/2; treatment with
 probability 0.3 + 0.4 X1; outcome 1 with probability 0.1 + 0.1806 T + 0.35 X1 + 0.25 X2. So the true
@@ -70,9 +70,10 @@ def release_of(route: Route, run: int) -> dpc.MomentRelease:
     return dpc.simulate_moments(table_of(run), route.workload, mechanism, seed=run)
 
 
-def run(releases: int) -> None:
-    """Fit as many releases by each route as asked for, but for those that are there."""
-    for name, route in ROUTES.items():
+def run(releases: int, names: list[str]) -> None:
+    """Fit as many releases by each route named as asked for, but for those that are there."""
+    for name in names:
+        route = ROUTES[name]
         had = set() if not RESULTS.exists() else set(done().query("route == @name")["run"])
         missing = sorted(set(range(releases)) - had)
         fitter = dpc.Fitter(route.factory(release_of(route, 0))) if missing else None
@@ -152,7 +153,7 @@ def page() -> str:
 if __name__ == "__main__":
     asked = sys.argv[1:] or ["show"]
     if asked[0] == "run":
-        run(int(asked[1]) if len(asked) > 1 else 200)
+        run(int(asked[1]) if len(asked) > 1 else 200, asked[2:] or list(ROUTES))
     elif asked[0] == "fresh":
         fresh()
     elif asked[0] == "fit":

@@ -24,11 +24,11 @@ def unseen_confounding(tree: xr.DataTree) -> str | None:
         From `fit` or a later step.
     """
     workload = read_manifest(tree).get("workload")
-    if not isinstance(workload, CausalWorkload) or len(workload.groups) == 1:
+    if not isinstance(workload, CausalWorkload) or sum(map(bool, workload.groups)) < 2:
         return None
     constant = tree["constant_data"]
     if "grid" in constant.coords:
-        groups = "; ".join(", ".join(group) for group in workload.groups)
+        groups = "; ".join(", ".join(group) for group in workload.groups if group)
         return (
             f"the release does not say how its groups of covariates ({groups}) go together, so "
             f"confounding that several of them carry is counted several times: {_CURE}"
