@@ -159,7 +159,8 @@ class LinearPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             From `draw`.
         """
         arm, v = linear_columns(table, self.workload)
-        levels, outcome = Levels(self.workload), self.workload.schema.outcome
+        levels = Levels(self.workload)
+        outcome: Any = self.workload.schema.outcome
         both = (table[["y0", "y1"]].to_numpy() - outcome.centre) / outcome.half
         member = np.column_stack([np.ones(self.n), v[:, :-1]]) @ levels.rows.T  # 0 or 1
         units = np.stack([member[arm == a].sum(0) for a in (0, 1)])
