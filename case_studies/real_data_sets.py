@@ -130,7 +130,7 @@ def load(data: str, rep: int) -> Case:
         truth = truth[truth["source"] == "dgp07"]
     table = outcomes[outcomes["rep"] == rep].merge(units, on="unit", validate="one_to_one")
     row = truth[truth["rep"] == rep].iloc[0]
-    covariates = _ihdp_covariates(table) if data == "ihdp" else table[["x_1", "x_24"]]
+    covariates = _ihdp_covariates(table) if data == "ihdp" else table.filter(regex="^x_")
     return Case(
         covariates.assign(treat=table["z"], outcome=table["y"]),
         {"ate": float(row["ate_mu"]), "att": float(row["att_mu"])},
