@@ -1,8 +1,8 @@
 """A published tool's own setting, by two routes: joint strata, and maximum entropy of three groups.
 
-``python case_studies/napsu_setting.py run [RELEASES [ROUTE]] | fresh | show``: ``run`` appends a line
-a release and route to ``outputs/napsu_setting.csv``, so that it can be stopped and go on; ``fresh``
-times each route in a process of its own; ``show`` writes ``case_studies/napsu_setting.md``.
+``python case_studies/napsu_setting.py run [RELEASES [ROUTE]] | fresh | show``: ``run`` appends a
+line a release and route to ``outputs/napsu_setting.csv``, so that it can be stopped and go on;
+``fresh`` times each route in a process of its own; ``show`` writes the page beside this file.
 
 *Setting.* Binary covariates X1, X2, X3, independent, each 1 with probability 1/2; treatment with
 probability 0.3 + 0.4 X1; outcome 1 with probability 0.1 + 0.1806 T + 0.35 X1 + 0.25 X2. So the true

@@ -35,8 +35,18 @@ def confidential_moments(tree: xr.DataTree, rng: np.random.Generator) -> xr.Data
     xarray.DataArray
         Dims (chain, draw, arm, stratum, part), with parts ``mass`` and ``outcome``: units, and the
         sum of their outcomes scaled to [-1, 1].
+
+    Raises
+    ------
+    ValueError
+        A tree of `maxent_moments`, which has no strata.
     """
     posterior, constant = tree["posterior"].dataset, tree["constant_data"].dataset
+    if "grid" in constant.coords:
+        raise ValueError(
+            "the tree is of a maxent_moments model, whose groups have no strata in common: model "
+            "one group with stratified_moments"
+        )
     share = posterior["share"].transpose("chain", "draw", "arm", "stratum")
     shape = (-1, *share.shape[2:])
     mean = posterior["mean"].transpose(*share.dims).values.reshape(shape)

@@ -15,8 +15,7 @@ A has a block for each part and group, E one column for each part and outcome. W
     \Sigma^{-1} = A^{-1} - A^{-1} E W E' A^{-1} + \frac{b b'}{n d}, \\
     W = Q^{1/2} P Q^{1/2}, \qquad F = A^{-1} E (I - W E' A^{-1} E), \qquad b = n F p.
 
-All this is linear in the number of queries. The functions are loops for numba, as BLAS calls cost
-seconds to compile.
+All this is linear in the number of queries.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ from typing import Any
 
 import numpy as np
 from pytensor.link.numba.dispatch import basic as numba_dispatch
+
+from dpcausal_bayes.models.loops import dot, invert, multiply
 
 __all__ = ["normal_density"]
 
@@ -66,7 +67,7 @@ def normal_density(
             q[a, y] = n * cell[a, y]
         _fill(level[a], factor, square, sizes, columns[a])
         for i in range(size):
-            mean[a, i] = _dot(columns[a, i], q[a])
+            mean[a, i] = dot(columns[a, i], q[a])
             residual[a, i] = released[a * size + i] - mean[a, i]
         log_density -= 0.5 * _blocks(
             q[a], level[a], columns[a], residual[a], noise[a * size : (a + 1) * size], factor,
@@ -82,68 +83,19 @@ def normal_density(
     if aware:
         log_density -= 0.5 * np.log(d)
         for a in range(n_parts):
-            total += _dot(b[a], residual[a]) / (n * d)
+            total += dot(b[a], residual[a]) / (n * d)
     along = 0.0
     for a in range(n_parts):
         for i in range(size):
             alpha[a, i] += total * b[a, i]
-        along += _dot(alpha[a], mean[a])
-        log_density -= 0.5 * _dot(alpha[a], residual[a])
+        along += dot(alpha[a], mean[a])
+        log_density -= 0.5 * dot(alpha[a], residual[a])
     for a in range(n_parts):
         _pull(
             q[a], level[a], n, factor, square, sizes, aware, columns[a], solved[a], reduced[a],
             inverse[a], weights[a], alpha[a], b[a], along, d, d_cell[a], d_level[a],
         )  # fmt: skip
     return log_density
-
-
-@numba_dispatch.numba_njit
-def _dot(left: Any, right: Any) -> float:
-    total = 0.0
-    for i in range(len(left)):
-        total += left[i] * right[i]
-    return total
-
-
-@numba_dispatch.numba_njit
-def _multiply(left: Any, right: Any, product: Any) -> None:
-    """Write left @ right; left may have spare columns."""
-    for i in range(len(product)):
-        for k in range(right.shape[1]):
-            product[i, k] = 0.0
-        for c in range(len(right)):
-            weight = left[i, c]
-            for k in range(right.shape[1]):
-                product[i, k] += weight * right[c, k]
-
-
-@numba_dispatch.numba_njit
-def _invert(matrix: Any, inverse: Any) -> float:
-    """Invert a positive definite matrix by its Cholesky factor; return its log-determinant."""
-    order = len(matrix)
-    root, back = np.zeros((order, order)), np.zeros((order, order))
-    log_determinant = 0.0
-    for i in range(order):
-        for j in range(i + 1):
-            total = matrix[i, j]
-            for k in range(j):
-                total -= root[i, k] * root[j, k]
-            root[i, j] = np.sqrt(total) if i == j else total / root[j, j]
-        log_determinant += 2 * np.log(root[i, i])
-        back[i, i] = 1 / root[i, i]
-        for k in range(i):  # row i of the factor's inverse
-            ratio = root[i, k] * back[i, i]
-            for j in range(k + 1):
-                back[i, j] -= ratio * back[k, j]
-    for i in range(order):
-        for j in range(order):
-            inverse[i, j] = 0.0
-    for k in range(order):
-        for i in range(k + 1):
-            weight = back[k, i]
-            for j in range(k + 1):
-                inverse[i, j] += weight * back[k, j]
-    return log_determinant
 
 
 @numba_dispatch.numba_njit
@@ -178,10 +130,10 @@ def _blocks(
         for i in range(width):
             block[i, i] += noise[first + i]
         own = inverse[first : first + width]
-        log_determinant += _invert(block, own)
-        _multiply(own, columns[first : first + width], solved[first : first + width])
+        log_determinant += invert(block, own)
+        multiply(own, columns[first : first + width], solved[first : first + width])
         for i in range(width):
-            alpha[first + i] = _dot(residual[first : first + width], own[i])
+            alpha[first + i] = dot(residual[first : first + width], own[i])
         first += width
     return log_determinant
 
@@ -231,27 +183,27 @@ def _low_rank(
         for z in range(n_points):
             capacity[y, z] = root[y] * gram[y, z] * root[z]
         capacity[y, y] += 1.0
-    log_p, d = -_invert(capacity, turned), 0.0
+    log_p, d = -invert(capacity, turned), 0.0
     for y in range(n_points):
         for z in range(n_points):
             weights[y, z] = root[y] * turned[y, z] * root[z]
             d += weights[y, z] / n
-    _multiply(weights, gram, capacity)
+    multiply(weights, gram, capacity)
     for y in range(n_points):
         for z in range(n_points):
             capacity[y, z] = -capacity[y, z]
         capacity[y, y] += 1.0
-    _multiply(solved, capacity, reduced)
+    multiply(solved, capacity, reduced)
     fitted = np.zeros(n_points)  # E' A^{-1} r
     for i in range(size):
-        b[i] = _dot(reduced[i], q)
+        b[i] = dot(reduced[i], q)
         for y in range(n_points):
             fitted[y] += solved[i, y] * residual[i]
     pulled = np.zeros(n_points)
     for y in range(n_points):
-        pulled[y] = _dot(weights[y], fitted)
+        pulled[y] = dot(weights[y], fitted)
     for i in range(size):
-        alpha[i] -= _dot(solved[i], pulled)
+        alpha[i] -= dot(solved[i], pulled)
     return log_p, d
 
 
@@ -286,7 +238,7 @@ def _pull(
             d_columns[i, y] = q[y] * (double + slope)
     first, across = 0, np.zeros((size, n_points))
     if aware:
-        _multiply(solved, weights, across)
+        multiply(solved, weights, across)
     for g in range(len(sizes) + (1 if len(square) else 0)):
         width = n_factors * sizes[g] if g < len(sizes) else 1
         pull = np.zeros((width, width))
@@ -294,7 +246,7 @@ def _pull(
             for j in range(i + 1):
                 total = alpha[first + i] * alpha[first + j] - inverse[first + i, j]
                 if aware:
-                    total += _dot(across[first + i], solved[first + j])
+                    total += dot(across[first + i], solved[first + j])
                     total -= b[first + i] * b[first + j] / (n * d)
                 pull[i, j] = pull[j, i] = 0.5 * total
         if g < len(sizes):

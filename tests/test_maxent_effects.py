@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from dpcausal_bayes import ATE, ATT, estimate
+from dpcausal_bayes import ATE, ATT, balance, estimate, overlap
 from dpcausal_bayes.columns import Arm, Binned, Bounded
 from dpcausal_bayes.facts import public_facts
 from dpcausal_bayes.first_order import unseen_confounding
@@ -148,6 +148,12 @@ def test_tables_drawn_given_the_release_are_its_conditional_law(by_hand):
 def test_these_very_units_are_refused_with_a_remedy(by_hand):
     with pytest.raises(ValueError, match=r'population is "sample".*one joint group'):
         estimate(by_hand[0], [ATE()], population="sample")
+
+
+def test_tables_of_strata_are_refused_with_a_remedy(by_hand):
+    for asked in (overlap, balance):
+        with pytest.raises(ValueError, match=r"maxent_moments model.*stratified_moments"):
+            asked(by_hand[0])
 
 
 def test_warning_names_what_is_not_seen_and_the_cure(by_hand):
