@@ -10,7 +10,7 @@ CHECK_DRAWS := 200
 
 help:
 	@echo "make demo             the main job on real data, for both kinds of release"
-	@echo "make bench            seconds from a release to a posterior, by design and by n"
+	@echo "make bench            what a posterior costs, and how near it comes to what can be known"
 	@echo "make bench-custodian  seconds and memory of a release from 100 million records"
 	@echo "make real-data        three data sets beside a published method: an hour, resumable"
 	@echo "make compare          beside other private methods, five data sets: hours, resumable"
