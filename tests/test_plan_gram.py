@@ -93,6 +93,17 @@ def test_privacy_is_the_derivative_of_the_regression():
         assert found.sd == pytest.approx(np.hypot(found.sampling_sd, found.privacy_sd))
 
 
+def test_entries_that_follow_from_others_are_laid_on_those():
+    """What all entries weigh, on the queries alone: the adjoint of how matrices are filled."""
+    predictor, rng = GramPredictor(WORKLOAD, N, GUESSES), np.random.default_rng(2)
+    size = 1 + len(WORKLOAD.columns)
+    weight, queries = np.triu(rng.normal(size=(size, size))), rng.normal(size=WORKLOAD.n_queries)
+    filled = WORKLOAD.gram(queries)[0]
+    rows, columns = WORKLOAD.pairs.T
+    found = predictor._on_queries(weight)[rows, columns]
+    assert found @ queries[: len(rows)] == pytest.approx((weight * filled).sum())
+
+
 def rows_of(rng):
     """Rows of the guessed law of one normal confounder."""
     t = (rng.random(2000) < 0.3).astype(int)
