@@ -60,6 +60,27 @@ def test_draws_of_the_prior_are_moments_of_such_columns(name):
     np.testing.assert_allclose(law.share.sum(-1), 1)
 
 
+@pytest.mark.parametrize("outcome", [False, True])
+def test_what_a_column_shares_with_others_does_not_grow_with_their_number(outcome):
+    """Beforehand, and in the median: of the last covariate, and of the outcome."""
+    shared = []
+    for d in (4, 40):
+        fields = [Bounded(f"x{j}", 0, 1) for j in range(d)]
+        schema = Schema(arm=SCHEMA.arm, outcome=Bounded("y", 0, 1), covariates=fields)
+        form = gram_form(GramWorkload(schema), GramPriors())
+        rng = np.random.default_rng(1)
+        stretch = np.sqrt(4 / rng.chisquare(4, (400, len(form.tails)))) @ form.tails
+        stretch += 1 - form.tails.sum(0)  # the others are normal
+        c = form.centre + form.scale * stretch * rng.normal(size=stretch.shape)
+        s = covariance(form, gram_law(form, c, np))[:, 0]
+        last = d if outcome else d - 1
+        inner, cross = s[:, :last, :last], s[:, :last, last]
+        explained = (cross * np.linalg.solve(inner, cross[..., None])[..., 0]).sum(-1)
+        shared.append(np.median(explained / s[:, last, last]))
+    assert shared[0] == pytest.approx(shared[1], abs=0.06)
+    assert (0.6 < shared[1] < 0.8) if outcome else (0.3 < shared[1] < 0.5)
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_entries_that_are_no_query_follow_from_the_others(name):
     """Squares of -1 and +1, levels of one covariate: the law agrees with how they are filled."""
