@@ -56,6 +56,7 @@ RELEASES = 40
 ESTIMANDS = (ATE(), ATT())
 UNCLIPPED = 20.0  # half-widths of the bounds: beyond every outcome
 SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": False}
+SAMPLER |= {"replicates": False}
 
 
 class Run(NamedTuple):

@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(KINDS), help="one kind of studies")
     parser.add_argument("--releases", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tables", action="store_true", help="of what is there; nothing is run")
     options = parser.parse_args()
     matplotlib.use("agg")
     OUTPUTS.mkdir(parents=True, exist_ok=True)
@@ -39,6 +40,8 @@ def main() -> None:
         chosen = [
             s for s in KINDS[kind]() if not options.words or any(w in s.name for w in options.words)
         ]
+        if options.tables:
+            chosen = [study for study in chosen if _path(study).exists()]
         found = {study.name: _run(study, options) for study in chosen}
         if found and not options.words:
             (_write_cells if kind == "varied" else _write)(kind, found, options)
@@ -46,15 +49,21 @@ def main() -> None:
             print(f"\n{name}\n{one.table[[c for c in COLUMNS if c in one.table]].round(4)}")
 
 
+def _path(study: Study) -> Path:
+    return OUTPUTS / f"{study.name.replace(' ', '_').replace(',', '')}.csv"
+
+
 def _run(study: Study, options: argparse.Namespace) -> dpc.Calibration:
     print(f"{study.name}", flush=True)
     start = time.perf_counter()
-    path = OUTPUTS / f"{study.name.replace(' ', '_').replace(',', '')}.csv"
+    path, releases = _path(study), options.releases
+    if options.tables:
+        releases = pd.read_csv(path, skiprows=1)["replication"].nunique()
     found = dpc.calibrate(
         study.design,
         study.truth,
         estimands=study.estimands,
-        releases=options.releases,
+        releases=releases,
         path=path,
         workers=options.workers,
         draws=600,
@@ -94,7 +103,7 @@ def _write_cells(kind: str, found: dict[str, dpc.Calibration], options: argparse
 def _markdown(
     kind: str, head: str, intro: str, table: pd.DataFrame, options: argparse.Namespace
 ) -> None:
-    command = f"python case_studies/calibration/run.py --only {kind} --releases {options.releases}"
+    command = f"python case_studies/calibration/run.py --only {kind} --releases 500"
     rows = ["| " + " | ".join(map(str, row)) + " |" for row in table.to_numpy()]
     header = "| " + " | ".join(table.columns) + " |"
     rule = "|" + " --- |" * len(table.columns)
