@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +48,9 @@ def refit(
     for _ in range(PASSES):
         spread = n * covariance(beliefs.law(z), binary=binary) + np.diag(noise**2)
         unit = np.linalg.inv(np.linalg.cholesky(spread))  # brings queries to unit variance
-        z, _ = posterior_mode(
-            lambda z, unit=unit: n * moments(beliefs.law(z), binary=binary) @ unit.T,
-            unit @ noisy,
-            z,
-        )
+
+        def predicted(z: NDArray[Any], unit: NDArray[np.float64] = unit) -> NDArray[Any]:
+            return n * moments(beliefs.law(z), binary=binary) @ unit.T
+
+        z, _ = posterior_mode(predicted, unit @ noisy, z)
     return beliefs.law(z)

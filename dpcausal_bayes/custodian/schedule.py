@@ -56,9 +56,14 @@ class Schedule:
         return TOTALS * self.rho
 
     @property
+    def choice_rho(self) -> float:
+        """What the choice of one round costs."""
+        return CHOICES * self.rho / self.rounds
+
+    @property
     def choice_epsilon(self) -> float:
         """The exponential mechanism's, of one round."""
-        return math.sqrt(8 * CHOICES * self.rho / self.rounds)
+        return math.sqrt(8 * self.choice_rho)
 
     @property
     def group_rho(self) -> float:
@@ -79,11 +84,10 @@ class Schedule:
 
     def losses(self) -> list[PrivacyLoss]:
         """Return what each step will cost, if every round chooses a group."""
-        first = self.candidates[:1]
         choice = Choice(candidates=self.candidates, chosen=None, epsilon=self.choice_epsilon)
-        steps = [Measured(group=(), rho=self.totals_rho)]
-        for _ in range(self.rounds):
-            steps += [choice, Measured(group=first[0], rho=self.group_rho)]
+        group = Measured(group=self.candidates[0], rho=self.group_rho)
+        steps: list[Measured | Choice] = [Measured(group=(), rho=self.totals_rho)]
+        steps += [choice, group] * self.rounds
         return [loss_of(step, self.delta) for step in steps]
 
 

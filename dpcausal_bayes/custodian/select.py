@@ -168,8 +168,8 @@ def _release(
     steps = Steps(table, schedule, ledger, source)
     steps.check_table()
     steps.measure((), schedule.totals_rho)
-    for left in range(schedule.rounds, 0, -1):
-        chosen = steps.choose(left)
+    for _ in range(schedule.rounds):
+        chosen = steps.choose()
         if chosen is None:
             steps.measure(steps.current, schedule.rho - steps.rho)
             break

@@ -101,7 +101,7 @@ class Steps:
         self._answers[group] = answer if before is None else before.pooled(answer)
         self._taken.append(step)
 
-    def choose(self, rounds_left: int) -> Group | None:
+    def choose(self) -> Group | None:
         """Choose a group by the exponential mechanism, or to stop.
 
         Groups that cannot pay, whatever the table, are no candidates; without any there is nothing
@@ -110,7 +110,7 @@ class Steps:
         law = self._believed()
         assert self._n is not None
         seen = outlook(self._schedule.schema, law, self._n)
-        errors = self._errors(seen, rounds_left)
+        errors = self._errors(seen)
         before = errors.pop(self.current)
         able = tuple(g for g, after in errors.items() if seen.most_gain(before, after) > 0)
         if not able:
@@ -196,24 +196,27 @@ class Steps:
         """Return what the current group's noisy sums say of a record."""
         workload = self._workload(self.current)
         answer, totals = self._answers[self.current], self._answers[()]
-        squares = [] if workload.binary else totals.values[-2:]
-        noisy = np.concatenate([answer.values[: 4 * workload.n_strata()], squares]) / LATTICE
-        noise = np.full(len(noisy), answer.scale)
-        noise[4 * workload.n_strata() :] = totals.scale
+        cells = answer.values[: 4 * workload.n_strata()]
+        squares = totals.values[totals.values.size if workload.binary else -2 :]
+        noisy = np.concatenate([cells, squares]) / LATTICE
+        noise = np.repeat([answer.scale, totals.scale], [cells.size, squares.size])
         levels = [len(covariate.labels) for covariate in workload.covariates()]
         assert self._n is not None
         return refit(levels, noisy, noise, self._n, binary=workload.binary)
 
-    def _errors(self, seen: Outlook, rounds_left: int) -> dict[Group, float]:
-        """Return the error to be expected with each group: the current one, topped up, is first."""
+    def _errors(self, seen: Outlook) -> dict[Group, float]:
+        """Return the error to be expected if all that is left goes into the current group.
+
+        And into each other one, of what the choice leaves.
+        """
         schedule = self._schedule
         left = schedule.rho - self.rho
-        topped = Answer(self._answers[self.current].values, schedule.scale(self.current, left))
-        scale = self._answers[self.current].pooled(topped).scale
+        more = schedule.scale(self.current, left)
+        scale = (self._answers[self.current].scale ** -2 + more**-2) ** -0.5
         errors = {self.current: seen.error(self._workload(self.current), scale)}
         for group in schedule.candidates:
             if not any(set(group) <= set(measured) for measured in self._answers):
-                scale = schedule.scale(group, schedule.group_rho)
+                scale = schedule.scale(group, left - schedule.choice_rho)
                 errors[group] = seen.error(self._workload(group), scale)
         return errors
 
@@ -248,9 +251,9 @@ def _by_stratum(
         return where, math.prod(shape)
 
     (rows, n_rows), (columns, n_columns) = stratum(current), stratum(group)
-    summed = np.zeros((2, n_rows, n_columns, 2))
-    np.add.at(summed, (slice(None), rows, columns), cells)
-    first, second = summed[..., 0], summed[..., 1]
+    summed = np.zeros((n_rows, n_columns, 2, 2))
+    np.add.at(summed, (rows, columns), np.moveaxis(cells, 0, 1))
+    first, second = np.moveaxis(summed, (2, 3), (1, 0))
     if workload.binary:  # the counts of the two levels, which are -1 and 1
         return first + second, second - first
     return first, second
