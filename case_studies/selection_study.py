@@ -1,9 +1,10 @@
 """Groups chosen by looking, privately, beside groups chosen beforehand: IHDP, ACIC 2016, Twins.
 
 Four releases of each table at epsilon 1 (delta 1/n²): `custodian.select_moments` among public
-candidates; all candidates measured at once; one public choice of strata; no strata. Each is fitted
-by the stratified model, and held against the causal truth and against what the same strata say of
-the table without noise (the declared estimand).
+candidates; all candidates measured at once; one public choice of strata; no strata. Each is held
+against the causal truth and against what the same strata say of the table without noise (the
+declared estimand), twice: by the stratified model's normal approximation around its mode, which
+takes no time (``quick``), and by the model itself.
 
     python case_studies/selection_study.py            # run, or go on with, the study
     python case_studies/selection_study.py --minutes 30
@@ -20,30 +21,35 @@ import argparse
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from real_data_sets import ACIC_REPS, IHDP_REPS, PUBLIC_BOUNDS, ROOT, Case, load, missing
+from selection_quick import quick_effects
 from selection_summary import summary
 
-from dpcausal_bayes import custodian, models
+from dpcausal_bayes import models
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
+from dpcausal_bayes.custodian.schedule import schedule_for
+from dpcausal_bayes.custodian.select import carry_out as select
 from dpcausal_bayes.estimands import ATE, estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.populations.tables import table_contrast
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.simulate import simulate_moments
+from dpcausal_bayes.simulate import SeededNoise, simulate_moments
 from dpcausal_bayes.workloads import CausalWorkload
 
 RESULTS = ROOT / "outputs" / "selection_study.csv"
 RUNS = 100
 EPSILON = 1.0
 METHODS = ("selected", "all candidates", "public choice", "none")
+ANALYSES = ("quick", "model")
 SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": False}
 NO_YES = (0, 1)
 
@@ -91,6 +97,7 @@ class Run(NamedTuple):
     data: str
     method: str
     number: int
+    analysis: str
 
 
 class Study(NamedTuple):
@@ -105,12 +112,14 @@ class Study(NamedTuple):
 
 def plan() -> Iterator[Run]:
     """Yield all runs: a table, every method, then the next one, so that all grow alike."""
-    for number in range(RUNS):
-        for data in COVARIATES:
-            for method in METHODS:
-                yield Run(data, method, number)
+    for analysis in ANALYSES:
+        for number in range(RUNS):
+            for data in COVARIATES:
+                for method in METHODS:
+                    yield Run(data, method, number, analysis)
 
 
+@lru_cache(maxsize=1)
 def study_of(data: str, number: int) -> Study:
     """Return a run's table. Of IHDP and ACIC there are a few; Twins are drawn anew each time."""
     reps = REPS.get(data)
@@ -140,9 +149,8 @@ def release_of(run: Run, study: Study) -> MomentRelease:
     delta = 1 / len(study.rows) ** 2
     seed = 10_000 * list(COVARIATES).index(run.data) + run.number
     if run.method == "selected":
-        return custodian.simulate_selection(
-            study.rows, study.schema, study.candidates, epsilon=EPSILON, delta=delta, seed=seed
-        )
+        schedule = schedule_for(study.schema, study.candidates, EPSILON, None, delta, 1)
+        return select(study.rows, schedule, None, SeededNoise(seed), non_private=True)
     groups = {
         "all candidates": study.candidates,
         "public choice": study.candidates[:1],
@@ -162,29 +170,37 @@ def carry_out(run: Run) -> dict[str, Any]:
     start = time.perf_counter()
     release = release_of(run, study)
     released = time.perf_counter() - start
-    workload = release.causal_workload
-    # several groups are pooled for one noise scale; with one group the scale is data of the model
-    key = (workload, release.mechanism if len(workload.groups) > 1 else None)
-    if key not in _fitters:
-        _fitters[key] = Fitter(models.stratified_moments(release))
     start = time.perf_counter()
-    tree = _fitters[key].fit(release, random_seed=run.number, replicates=False, **SAMPLER)
-    tree = estimate(tree, [ATE()], population="super")
-    drawn = study.half * tree["estimands"]["ate"].values
+    sampled = run.analysis == "model"
+    effects, divergences = (_sampled if sampled else quick_effects)(release, run.number)
+    drawn = study.half * effects
     low, high = np.quantile(drawn, [0.025, 0.975])
-    strata = CausalWorkload(study.schema, groups=[workload.groups[0]])
+    group = release.causal_workload.groups[0]
+    strata = CausalWorkload(study.schema, groups=[group])
     return run._asdict() | {
-        "strata": " x ".join(workload.groups[0]) or "none",
+        "strata": " x ".join(group) or "none",
         "estimate": float(drawn.mean()),
         "low": float(low),
         "high": float(high),
         "declared": study.half * float(table_contrast(ATE(), study.rows, strata)),
         "causal": study.truth,
         "epsilon": release.loss.epsilon,
-        "divergences": int(tree["sample_stats"]["diverging"].sum()),
+        "divergences": divergences,
         "release_seconds": released,
         "fit_seconds": time.perf_counter() - start,
     }
+
+
+def _sampled(release: MomentRelease, seed: int) -> tuple[NDArray[np.float64], int]:
+    """Return the model's draws of the effect, and the number of divergences."""
+    workload = release.causal_workload
+    # several groups are pooled for one noise scale; with one group the scale is data of the model
+    key = (workload, release.mechanism if len(workload.groups) > 1 else None)
+    if key not in _fitters:
+        _fitters[key] = Fitter(models.stratified_moments(release))
+    tree = _fitters[key].fit(release, random_seed=seed, replicates=False, **SAMPLER)
+    effects = estimate(tree, [ATE()], population="super")["estimands"]["ate"].values.ravel()
+    return effects, int(tree["sample_stats"]["diverging"].sum())
 
 
 def finished(path: Path) -> set[Run]:
@@ -217,7 +233,7 @@ def work(path: Path, minutes: float) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
         if run.data == list(COVARIATES)[-1] and run.method == METHODS[-1]:
-            print(f"{run.number + 1}/{RUNS} tables of each data set", flush=True)
+            print(f"{run.analysis}: {run.number + 1}/{RUNS} tables of each data set", flush=True)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 
@@ -12,6 +14,7 @@ TITLES = {
     "acic": "ACIC 2016, parameter set 7, replications 1 to 5 (n = 4,802)",
     "twins": "Twins, a new draw of which twin is seen each time (n = 11,400)",
 }
+ANALYSES = {"quick": "normal approximation", "model": "the model itself"}
 HEAD = (
     "release | runs | RMSE causal (its Monte Carlo error) | bias causal | causal covered | "
     "RMSE declared | declared covered | median length | strata"
@@ -19,17 +22,19 @@ HEAD = (
 
 
 def summary(rows: pd.DataFrame) -> str:
-    """Return a table for each data set, over the tables that every release was made of."""
+    """Return a table a data set and analysis, over the tables that every release was made of."""
     methods = rows["method"].nunique()
     parts = []
-    for data, title in TITLES.items():
-        mine = rows[rows["data"] == data]
+    for (data, title), (analysis, how) in product(TITLES.items(), ANALYSES.items()):
+        mine = rows[(rows["data"] == data) & (rows["analysis"] == analysis)]
+        if mine.empty:
+            continue
         whole = mine.groupby("number")["method"].transform("nunique") == methods
         lines = [
             _line(method, group) for method, group in mine[whole].groupby("method", sort=False)
         ]
         rule = " | ".join(["---"] * (HEAD.count("|") + 1))
-        parts.append("\n".join([f"## {title}", "", f"| {HEAD} |", f"| {rule} |", *lines]))
+        parts.append("\n".join([f"## {title}: {how}", "", f"| {HEAD} |", f"| {rule} |", *lines]))
     return "\n\n".join(parts)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from dpcausal_bayes import custodian
 from dpcausal_bayes.columns import Arm, Bounded, Categories, Levels
-from dpcausal_bayes.custodian import Ledger, LedgerError, select_moments, simulate_selection
+from dpcausal_bayes.custodian import Ledger, LedgerError, select_moments
 from dpcausal_bayes.custodian.schedule import schedule_for
-from dpcausal_bayes.custodian.select import _release
+from dpcausal_bayes.custodian.select import carry_out
 from dpcausal_bayes.custodian.steps import Answer
 from dpcausal_bayes.direct.moments import plug_in
 from dpcausal_bayes.gaussian_mechanism import LATTICE
@@ -20,6 +20,7 @@ from dpcausal_bayes.moments import table_moments
 from dpcausal_bayes.releases import load_release
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.selections import Choice, Measured, Selection
+from dpcausal_bayes.simulate import SeededNoise
 
 COVARIATES = [Categories("site", [0, 1]), Categories("day", [0, 1, 2]), Categories("sex", [0, 1])]
 ARM = Arm("treat", control=0, treated=1)
@@ -64,7 +65,12 @@ class Stub:
 def stubbed(*places, table=TABLE, schema=SCHEMA, rounds=1, ledger=None):
     source = Stub(*places)
     schedule = schedule_for(schema, CANDIDATES, 1.0, None, 1e-6, rounds)
-    return _release(table, schedule, ledger, source, non_private=False), source
+    return carry_out(table, schedule, ledger, source, non_private=False), source
+
+
+def simulated(table, schema, candidates, seed, epsilon=1.0):
+    schedule = schedule_for(schema, candidates, epsilon, None, 1e-6, 1)
+    return carry_out(table, schedule, None, SeededNoise(seed), non_private=True)
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, BINARY], ids=["bounded", "binary"])
@@ -156,9 +162,8 @@ def test_it_finds_the_confounder_and_stops_where_there_is_none(binary):
     schema = BINARY if binary else SCHEMA
     found = {
         confounded: [
-            simulate_selection(
-                study(30_000, seed, confounded, binary=binary), schema, CANDIDATES[:3], **BUDGET,
-                seed=seed,
+            simulated(
+                study(30_000, seed, confounded, binary=binary), schema, CANDIDATES[:3], seed
             ).selection.steps[1].chosen
             for seed in range(8)
         ]
@@ -169,7 +174,7 @@ def test_it_finds_the_confounder_and_stops_where_there_is_none(binary):
 
 
 def test_models_and_direct_estimates_take_it():
-    release = simulate_selection(TABLE, SCHEMA, ["site"], epsilon=5.0, delta=1e-6, seed=1)
+    release = simulated(TABLE, SCHEMA, ["site"], seed=1, epsilon=5.0)
     assert release.workload.groups == (("site",), ())
     naive = TABLE.groupby("treat")["y"].mean().diff().iloc[1]
     found = plug_in(release)

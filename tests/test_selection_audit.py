@@ -16,7 +16,7 @@ from dpcausal_bayes.columns import Arm, Bounded, Categories
 from dpcausal_bayes.custodian import gains, steps
 from dpcausal_bayes.custodian.beliefs import Law
 from dpcausal_bayes.custodian.schedule import schedule_for
-from dpcausal_bayes.custodian.select import _release
+from dpcausal_bayes.custodian.select import carry_out
 from dpcausal_bayes.custodian.steps import Steps
 from dpcausal_bayes.moments import table_moments
 from dpcausal_bayes.schema import Schema
@@ -128,7 +128,7 @@ def lower_bound(table, other, source, runs=40):
     found = []
     for one, first in ((table, 0), (other, runs)):
         values = [
-            _release(table_of(one), SCHEDULE, None, source(first + seed), non_private=True).cells(
+            carry_out(table_of(one), SCHEDULE, None, source(first + seed), non_private=True).cells(
                 -1
             )[..., 0]
             for seed in range(runs)

@@ -8,7 +8,7 @@ from dpcausal_bayes.custodian.ledger import Ledger, LedgerError
 from dpcausal_bayes.custodian.moments import release_moments
 from dpcausal_bayes.custodian.plan import plan
 from dpcausal_bayes.custodian.plans import Plan
-from dpcausal_bayes.custodian.select import select_moments, simulate_selection
+from dpcausal_bayes.custodian.select import select_moments
 
 __all__ = [
     "Ledger",
@@ -18,5 +18,4 @@ __all__ = [
     "release_labels",
     "release_moments",
     "select_moments",
-    "simulate_selection",
 ]

@@ -12,9 +12,8 @@ from dpcausal_bayes.custodian.schedule import Schedule, schedule_for
 from dpcausal_bayes.custodian.steps import ChoosingSource, Steps
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.simulate import SeededNoise
 
-__all__ = ["select_moments", "simulate_selection"]
+__all__ = ["carry_out", "select_moments"]
 
 
 def select_moments(
@@ -114,49 +113,10 @@ def select_moments(
         raise TypeError(f"ledger is a {kind_of(ledger)}: it must be a Ledger")
     schedule = schedule_for(schema, candidates, epsilon, rho, delta, rounds)
     ledger.check(f"selected moments of {schema.outcome.column!r}", schedule.losses())
-    return _release(table, schedule, ledger, SystemNoise(), non_private=False)
+    return carry_out(table, schedule, ledger, SystemNoise(), non_private=False)
 
 
-def simulate_selection(
-    table: Any,
-    schema: Schema,
-    candidates: Sequence[str | Sequence[str]],
-    *,
-    delta: float,
-    epsilon: float | None = None,
-    rho: float | None = None,
-    rounds: int = 1,
-    seed: int,
-) -> MomentRelease:
-    """Rehearse `select_moments` on a simulated table, with seeded noise and no ledger.
-
-    Parameters
-    ----------
-    table, schema, candidates, delta, epsilon, rho, rounds
-        As in `select_moments`.
-    seed : int
-
-    Returns
-    -------
-    MomentRelease
-        Stamped non-private: it protects nobody.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from dpcausal_bayes.columns import Arm, Bounded, Categories
-    >>> schema = Schema(arm=Arm("treat", control=0, treated=1), outcome=Bounded("y", 0, 1),
-    ...                 covariates=[Categories("site", [0, 1])])
-    >>> table = pd.DataFrame({"site": [0, 1] * 500, "treat": [0, 0, 1, 1] * 250, "y": [0.5] * 1000})
-    >>> release = simulate_selection(table, schema, ["site"], epsilon=1.0, delta=1e-6, seed=1)
-    >>> release.non_private, release.selection.steps[1].chosen
-    (True, None)
-    """
-    schedule = schedule_for(schema, candidates, epsilon, rho, delta, rounds)
-    return _release(table, schedule, None, SeededNoise(seed), non_private=True)
-
-
-def _release(
+def carry_out(
     table: Any,
     schedule: Schedule,
     ledger: Ledger | None,
@@ -164,7 +124,19 @@ def _release(
     *,
     non_private: bool,
 ) -> MomentRelease:
-    """Carry the steps out; the source is an argument so that a test can stub it."""
+    """Carry out the steps of a schedule.
+
+    Parameters
+    ----------
+    table : as in `select_moments`
+    schedule : Schedule
+    ledger : Ledger or None
+        ``None`` in a simulation.
+    source : ChoosingSource
+        An argument so that studies can seed it, and tests stub it.
+    non_private : bool
+        Whether the source can be repeated.
+    """
     steps = Steps(table, schedule, ledger, source)
     steps.check_table()
     steps.measure((), schedule.totals_rho)
