@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,11 +54,13 @@ SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": F
 NO_YES = (0, 1)
 
 # Candidates were written down before any release was made, by what the columns are; none was
-# revised. The first one is the public choice, that of `real_data_sets` and `compare_designs`.
+# revised. The first one is the public choice, that of `real_data_sets` and `compare_designs`. The
+# exception is ``twins_weeks``, which was added after the first runs, as four classes of gestation
+# leave confounding: it offers a finer cut as well, which is then the public choice.
 # Numbers are cut at round values or where the field cuts them. ACIC's columns have no names: taken
 # are the two of the public choices, those of letters or of 0 and 1, and the first ten counts,
 # none against some.
-COVARIATES: Mapping[str, tuple[Categories | Binned, ...]] = {
+COVARIATES: dict[str, tuple[Categories | Binned, ...]] = {
     "ihdp": (
         Categories("schooling", ["none", "high school", "college", "degree"]),
         Categories("married", NO_YES),
@@ -83,10 +85,15 @@ COVARIATES: Mapping[str, tuple[Categories | Binned, ...]] = {
         Categories("dmar", [1, 2]),
     ),
 }
+COVARIATES["twins_weeks"] = (
+    Binned("weeks", [16, 24, 26, 28, 30, 32, 34, 36, 38, 40, 48]),
+    *COVARIATES["twins"],
+)
 JOINT = {
     "ihdp": ("schooling", "married"),
     "acic": ("x_1", "x_24"),
     "twins": ("gestat", "dmage"),
+    "twins_weeks": ("gestat", "dmage"),
 }
 REPS = {"ihdp": IHDP_REPS, "acic": ACIC_REPS}
 
@@ -123,7 +130,7 @@ def plan() -> Iterator[Run]:
 def study_of(data: str, number: int) -> Study:
     """Return a run's table. Of IHDP and ACIC there are a few; Twins are drawn anew each time."""
     reps = REPS.get(data)
-    case = load(data, number) if reps is None else _case(data, reps[number % len(reps)])
+    case = _twins(number) if reps is None else _case(data, reps[number % len(reps)])
     outcome: Levels | Bounded = Levels("outcome", NO_YES)
     rows, half = case.table, 1.0
     if data in PUBLIC_BOUNDS:
@@ -137,6 +144,11 @@ def study_of(data: str, number: int) -> Study:
     )
     candidates = (*((one.column,) for one in covariates), JOINT[data])
     return Study(rows, schema, candidates, half, case.truth["ate"])
+
+
+def _twins(number: int) -> Case:
+    case = load("twins", number)
+    return Case(case.table.assign(weeks=case.table["gestat"]), case.truth)
 
 
 @cache
@@ -216,7 +228,7 @@ def finished(path: Path) -> set[Run]:
 
 def work(path: Path, minutes: float) -> None:
     """Carry out what is not there yet, for so long."""
-    absent = [data for data in COVARIATES if missing(data)]
+    absent = [data for data in COVARIATES if missing(data.split("_")[0])]
     for data in absent:
         print(f"{data}: skipped, as its folder is not there (set DPCAUSAL_DATA)")
     done = finished(path)

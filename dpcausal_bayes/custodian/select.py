@@ -39,8 +39,8 @@ def select_moments(
        mean squared error of the ATE that a group is expected to save, net of the noise that it
        brings (`dpcausal_bayes.custodian.gains`); one record moves it by a constant, whatever the
        size of the strata (`dpcausal_bayes.custodian.scores`). To stop scores nothing, and has
-       three times the prior weight of all candidates together, so that chance alone rarely
-       chooses a group.
+       nine times the prior weight of all candidates together: where none of them pays, one is
+       chosen once in ten at most.
     3. The group is measured with an equal share of what is left, and what is believed is brought up
        to date (`dpcausal_bayes.custodian.refits`): the next round asks what remains to be gained.
     4. Where a round stops, all that is left goes into a second measurement of the group before,
