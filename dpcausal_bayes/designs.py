@@ -33,6 +33,7 @@ from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["GramDesign", "LabelDesign", "MomentDesign"]
 
+INSIDE = 1 - 1e-9  # tanh rounds to 1, where a bounded outcome would be a constant
 _INTERPRETED = Mode(linker="py", optimizer="fast_compile")
 
 
@@ -134,6 +135,8 @@ class MomentDesign:
         model = self.factory(self.release(even.draw(0), seed=0))
         names = ["share", "mean"] + ([] if self.workload.binary else ["dispersion"])
         share, mean, *dispersion = _prior_draws(model, names, count, seed)
+        if not self.workload.binary:
+            mean = np.clip(mean, -INSIDE, INSIDE)
         populations = []
         for j in range(count):
             strata = share[j].sum(0)
