@@ -259,7 +259,11 @@ def timing() -> None:
 def page() -> str:
     """Write what there is as Markdown."""
     runs = done()
-    lines = ["# Second-order releases", "", (__doc__ or "").split("\n\n", 2)[2].strip(), ""]
+    lines = ["# Second-order releases", ""]
+    lines += [
+        "`python case_studies/gram_study.py coverage 200`, which goes on where it was stopped,"
+    ]
+    lines += ["then `show`.", "", (__doc__ or "").split("\n\n", 2)[2].strip(), ""]
     toys = runs[runs["study"] == "toy"].groupby("cell").last()
     if len(toys):
         lines += [
