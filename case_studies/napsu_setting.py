@@ -13,8 +13,11 @@ one record replaced. Every release is of a table of its own.
 from __future__ import annotations
 
 import csv
+import os
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +38,13 @@ PUBLISHED = (
     "The published tool (NAPSU-MQ), in this setting as measured: RMSE 0.0101 to 0.0106, coverage "
     "96 to 100 %, length 0.0444."
 )
+
+NOTES = """Joint strata are unbiased. What noise adds to the plain stratified difference has a standard
+deviation of 0.0057 over 500 releases, so with the tables' own 0.0100 errors of 0.0115 are to be
+expected, and the posterior states 0.0113; these tables happen to be further out, privacy or not.
+
+Maximum entropy of three groups is the wrong route here, as it is wherever covariates act together:
+given treatment and outcome X1 and X2 go together in truth, which sums of each apart do not say."""
 
 
 class Route(NamedTuple):
@@ -62,6 +72,13 @@ def table_of(run: int) -> pd.DataFrame:
     t = rng.random(N) < 0.3 + 0.4 * x[:, 0]
     y = rng.random(N) < 0.1 + TRUTH * t + 0.35 * x[:, 0] + 0.25 * x[:, 1]
     return pd.DataFrame(x, columns=NAMES).assign(T=t.astype(int), Y=y.astype(int))
+
+
+def without_privacy(table: pd.DataFrame) -> float:
+    """Return the difference in means by joint strata, weighted by size, of a table itself."""
+    cells = table.groupby(NAMES)
+    mean = table.groupby([*NAMES, "T"])["Y"].mean().unstack("T")
+    return float(((mean[1] - mean[0]) * cells.size()).sum() / len(table))
 
 
 def release_of(route: Route, run: int) -> dpc.MomentRelease:
@@ -118,12 +135,19 @@ def one_fit(name: str) -> None:
 
 
 def fresh() -> None:
-    """Time a fit of 4 chains x 1,000 draws in a process of its own, imports and compiling too."""
+    """Time 4 chains x 1,000 draws in a process of its own: imports, compiling, fit, report.
+
+    Nothing that was compiled before is used. Processor time, as the machine may be shared.
+    """
     for name in ROUTES:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, __file__, "fit", name], check=True)
-        write({"route": f"{name}, fresh process", "run": -1,
-               "seconds": time.perf_counter() - start})  # fmt: skip
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        with tempfile.TemporaryDirectory() as cache:
+            flags = {"PYTENSOR_FLAGS": f"base_compiledir={cache}"}
+            subprocess.run(
+                [sys.executable, __file__, "fit", name], check=True, env={**os.environ, **flags}
+            )
+        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        write({"route": name, "run": -1, "seconds": seconds})
 
 
 def page() -> str:
@@ -132,21 +156,39 @@ def page() -> str:
     lines = [
         "# A published tool's setting", "", (__doc__ or "").split("\n\n", 2)[2].strip(), "",
         PUBLISHED, "",
-        "| route | releases | RMSE | bias | coverage | mean length | seconds a fit | leaves "
-        "| divergences |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| route | releases | RMSE | of the tables without privacy | bias | coverage "
+        "| mean length | seconds a fit | leaves | divergences |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for name, own in rows[rows["run"] >= 0].groupby("route", sort=False):
         error = own["mean"] - TRUTH
+        exact = np.array([without_privacy(table_of(one)) - TRUTH for one in own["run"]])
         inside = (own["low"] <= TRUTH) & (own["high"] >= TRUTH)
         lines.append(
-            f"| {name} | {len(own)} | {np.sqrt((error**2).mean()):.4f} | {error.mean():.4f} "
+            f"| {name} | {len(own)} | {np.sqrt((error**2).mean()):.4f} "
+            f"| {np.sqrt((exact**2).mean()):.4f} | {error.mean():.4f} "
             f"| {100 * inside.mean():.1f} % | {(own['high'] - own['low']).mean():.4f} "
             f"| {own['seconds'].median():.1f} | {own['leaves'].mean():.0f} "
             f"| {own['diverged'].sum():.0f} |"
         )
+    many = np.array([without_privacy(table_of(one)) - TRUTH for one in range(1000)])
+    lines += [
+        "",
+        f"Over 1,000 tables the RMSE without privacy is {np.sqrt((many**2).mean()):.4f}: what any "
+        "method is up against here. The published figures are of coefficients that give the same "
+        "effect and may give another such RMSE.",
+        "",
+        NOTES,
+    ]
     times = rows[rows["run"] < 0].groupby("route", sort=False)["seconds"].min()
-    lines += ["", *(f"{name}: {seconds:.0f} s." for name, seconds in times.items())]
+    lines += [
+        "",
+        *(
+            f"{name}: {seconds:.0f} s of processor time from a fresh process, nothing compiled "
+            "before, to the report of 4 chains x 1,000 draws, which run two at a time.  "
+            for name, seconds in times.items()
+        ),
+    ]
     return "\n".join(lines) + "\n"
 
 
