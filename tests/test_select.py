@@ -229,6 +229,16 @@ def test_refusals_charge_nothing(change, kind, says):
     assert ledger.entries == ()
 
 
+def test_each_step_is_charged_before_it_draws():
+    ledger = Ledger(epsilon=0.8, delta=1e-6)  # enough for some steps, had it not been checked
+    source = Stub(0)
+    schedule = schedule_for(SCHEMA, CANDIDATES, 1.0, None, 1e-6, 1)
+    with pytest.raises(LedgerError, match="site measured. is refused"):
+        carry_out(TABLE, schedule, ledger, source, non_private=False)
+    assert len(ledger.entries) == 2
+    assert (len(source.laws), len(source.chosen)) == (1, 1)
+
+
 def test_the_ledger_must_be_one():
     with pytest.raises(TypeError, match="ledger is a dict"):
         custodian.select_moments(TABLE, SCHEMA, CANDIDATES, **BUDGET, ledger={})

@@ -45,8 +45,8 @@ def table_of(records):
     return pd.DataFrame(list(records), columns=["t", "a", "b", "y"])
 
 
-def law_of_choice(table):
-    """Return the log-probabilities of choosing a, choosing b and stopping, given what is believed.
+def law_of_choice(table, groups=(("a",), ("b",))):
+    """Return the log-probabilities of choosing each group and of stopping, given what is believed.
 
     Beliefs come from noisy sums, which are paid for: neighbours are compared at the same ones.
     """
@@ -56,7 +56,7 @@ def law_of_choice(table):
     state._n = len(table)
     seen = gains.outlook(SCHEMA, law, len(table))
     # without errors a gain is the score's own size: it moves as far as it can
-    scores, scale = state.scores(SCHEDULE.candidates, seen, 0.0, {("a",): 0.0, ("b",): 0.0})
+    scores, scale = state.scores(groups, seen, 0.0, dict.fromkeys(groups, 0.0))
     return special.log_softmax(scores / scale)
 
 
@@ -99,6 +99,18 @@ def test_the_choice_costs_no_more_than_its_epsilon():
     worst = widest_range()
     assert worst <= SCHEDULE.choice_epsilon
     assert worst >= 0.15 * SCHEDULE.choice_epsilon
+
+
+def test_of_one_candidate_it_costs_almost_half():
+    """Residual means at the clips, where one record moves the score as far as it can."""
+    rest = [(0, 0, 0, 0.44)] * 85 + [(1, 0, 0, 0.74)] * 15
+    rest += [(0, 1, 0, -0.64)] * 170 + [(1, 1, 0, -0.34)] * 30
+    laws = [
+        law_of_choice(table_of([record, *rest]), (("a",),))
+        for record in ((1, 1, 0, 1.0), (1, 0, 0, -1.0))
+    ]
+    # to stop has a score that does not move: half of the range
+    assert 0.4 < np.ptp(laws[0] - laws[1]) / SCHEDULE.choice_epsilon <= 0.5
 
 
 def test_a_choice_without_its_sensitivity_is_found_out(monkeypatch):
