@@ -14,7 +14,7 @@ help:
 	@echo "make bench-custodian  seconds and memory of a release from 100 million records"
 	@echo "make real-data        three data sets beside a published method: an hour, resumable"
 	@echo "make compare          beside other private methods, five data sets: hours, resumable"
-	@echo "make compare-quick    the same on simulated data, in three minutes"
+	@echo "make compare-quick    the same on simulated data, in a minute of processor time"
 	@echo "make calibrate        coverage and ranks of every model (hours), to case_studies/calibration"
 	@echo "make test             the tests, without the slow ones"
 	@echo "make slow             the slow tests only"

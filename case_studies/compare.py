@@ -45,6 +45,7 @@ from real_data_sets import DATA, ROOT
 
 RESULTS = ROOT / "outputs" / "compare.csv"
 PAGE = ROOT / "case_studies" / "compare.md"
+NOTES = ROOT / "case_studies" / "compare_notes.md"  # what a person says of the tables
 QUICK_RUNS = 3
 GRAPHICAL = (MST, MWEM, AIM)
 BLOCK = 5  # tables that a method is given at a time
@@ -228,7 +229,8 @@ def main() -> None:
     elif given.summary:
         if not RESULTS.exists():
             parser.error(f"there is no {RESULTS.relative_to(ROOT)}: run the comparison first")
-        PAGE.write_text(page(pd.read_csv(RESULTS), list(DESIGNS)), "utf-8")
+        notes = NOTES.read_text("utf-8")
+        PAGE.write_text(page(pd.read_csv(RESULTS), list(DESIGNS), notes), "utf-8")
     else:
         present = [design for design in DESIGNS if not design.absent()]
         for design in DESIGNS:

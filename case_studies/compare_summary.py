@@ -15,10 +15,16 @@ REFERENCE = "AIPW, not private"
 LEAST_COVERAGE = 0.9
 
 
-def page(rows: pd.DataFrame, designs: list[Design]) -> str:
-    """Return the page: how it was made, the best of each cell, a section for each data set."""
+def page(rows: pd.DataFrame, designs: list[Design], notes: str = "") -> str:
+    """Return the page: how it was made, notes, the best of each cell, tables of each data set."""
+    rows = rows.drop_duplicates(["data", "method", "epsilon", "run"])  # of two runs at a time
     facts = measured(comparable(rows[rows["data"].isin([design.name for design in designs])]))
-    parts = ["# The package beside other private methods", HEAD, "## The best of each cell", BEST]
+    parts = [
+        "# The package beside other private methods",
+        HEAD,
+        *([notes.strip()] if notes else []),
+    ]
+    parts += ["## The best of each cell", BEST]
     parts += [_markdown(_verdicts(facts))]
     for design in designs:
         own = facts[facts["data"] == design.name]
