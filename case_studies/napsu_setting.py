@@ -39,10 +39,10 @@ PUBLISHED = (
     "96 to 100 %, length 0.0444."
 )
 
-NOTES = """Joint strata are unbiased, but 91 % of 160 is below 95 % by more than luck often does.
+NOTES = """Joint strata are unbiased, but their coverage is below 95 % by more than luck often does.
 What noise adds to the plain stratified difference has a standard deviation of 0.0057 over 500
 releases; with the tables' own 0.0100, errors of 0.0115 are to be expected, and the posterior states
-0.0113. These 160 tables are further out than 1,000 are, without privacy too. Whether that is all
+0.0113. These tables are further out than 1,000 are, without privacy too. Whether that is all
 of it needs more releases.
 
 Maximum entropy of three groups is the wrong route here, as it is wherever covariates act together:
