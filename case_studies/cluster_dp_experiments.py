@@ -83,13 +83,13 @@ DESIGNS = {  # and how many releases of each
     Design(0.0, None): 12,
     Design(4.5, None): 12,
     Design(None, 1.0): 6,
-    Design(4.5, 1.0): 12,
-    Design(0.0, 1.0): 12,
-    Design(2.0, 2.0): 12,
     Design(2.0, None, 0.1): 12,
-    Design(2.0, None, 0.9): 12,
     Design(None, None): 6,
+    Design(2.0, 2.0): 12,
+    Design(4.5, 1.0): 12,
     Design(2.0, 4.0): 12,
+    Design(0.0, 1.0): 12,
+    Design(2.0, None, 0.9): 12,
 }
 
 
