@@ -28,9 +28,9 @@ def summary(rows: pd.DataFrame) -> str:
     parts = []
     for (data, title), (analysis, how) in product(TITLES.items(), ANALYSES.items()):
         mine = rows[(rows["data"] == data) & (rows["analysis"] == analysis)]
-        if mine.empty:
-            continue
         whole = mine.groupby("number")["method"].transform("nunique") == methods
+        if not whole.any():
+            continue
         lines = [
             _line(method, group) for method, group in mine[whole].groupby("method", sort=False)
         ]
