@@ -9,7 +9,7 @@ import pytest
 def runs(errors, *, half_length=1.0, aware=True, bounds="baseline", strata="none"):
     """Return rows of the real-data study: the declared effect is 2, the causal one 1."""
     mean = 2.0 + np.asarray(errors)
-    frame = pd.DataFrame({"mean": mean, "declared": 2.0, "causal": 1.0})
+    frame = pd.DataFrame({"rep": 1, "mean": mean, "declared": 2.0, "causal": 1.0})
     for name, half in (("super", 2 * half_length), ("table", half_length)):
         frame = frame.assign(**{f"{name}_low": mean - half, f"{name}_high": mean + half})
     facts = {"data": "ihdp", "bounds": bounds, "strata": strata, "aware": aware, "epsilon": 1.0}
@@ -24,7 +24,13 @@ def test_errors_are_about_the_causal_effect_and_coverage_about_both():
     assert row["bias"] == pytest.approx(1 - 0.125)
     assert row["coverage"] == 0.75  # the reported interval reaches 2 on either side
     assert row["declared_coverage"] == 0.5  # the table's reaches 1
-    assert (row["length"], row["left"]) == (4.0, 1.0)
+    assert row["length"] == 4.0
+
+
+def test_what_no_budget_takes_away_counts_a_replication_once():
+    rows = runs([0.0] * 6).assign(rep=[1, 1, 1, 1, 2, 3], causal=[1.0] * 4 + [4.0, 5.0])
+    row = tables.own_rows(rows).iloc[0]
+    assert (row["left"], row["most_left"]) == (2.0, 3.0)
 
 
 def test_the_monte_carlo_error_is_that_of_repeated_studies():
