@@ -16,8 +16,8 @@ where the estimates are those of least squares without and with an intercept for
 R² is the share of the arm's variance that lies between strata. (Both sides: between strata the
 products x z sum to B; within strata they sum to :math:`W (1 - R^2)(\hat\tau_\text{with} -
 \hat\tau_\text{without})`; and all of them sum to zero.) So the score is how far the group moves the
-effect, in units of records times outcomes. The stronger the confounding, the more it understates
-it: of a coarse and a fine cut of a strong confounder it may prefer the coarse one.
+effect, in units of records times outcomes. R² and the clipping make it understate
+strong confounding: of a coarse and a fine cut of a strong confounder it may prefer the coarse one.
 
 **How far one record moves it.** Add a record with residuals (x, z) to a stratum with m records.
 Write :math:`a = [\bar x]_k`, :math:`b = [\bar z]_l`, and a', b' for what they become. The new mean
