@@ -101,11 +101,8 @@ def fixed() -> list[Study]:
         Study("as assumed", design, plain),
         Study("no effect", moments(null, epsilon=1.0), null),
         Study("labels, as assumed", labels(trial, epsilon=1.0), trial),
-        Study(
-            "labels, effects that differ by cluster",
-            labels(_unequal(trial), epsilon=1.0),
-            _unequal(trial),
-        ),
+        Study("labels, no effect in a cluster", labels(trial, epsilon=1.0), _uneven_effects(trial)),
+        Study("labels, a cluster wrapped around", labels(trial, epsilon=1.0), _wrapped(trial)),
         Study("heavy tails", moments(wide, epsilon=1.0), Reshaped(wide, _heavy)),
         Study("bounds cut off a sixth", moments(wide, epsilon=1.0), Reshaped(wide, _beyond)),
         Study("dispersions that differ by stratum", design, Reshaped(plain, _uneven)),
@@ -206,8 +203,15 @@ def _facts(study: StratifiedPopulation) -> dict[str, Any]:
     return {name: getattr(study, name) for name in study.__struct_fields__}
 
 
-def _unequal(trial: Any) -> Any:
+def _uneven_effects(trial: Any) -> Any:
+    """Take away the effect in the first cluster; the others keep half a level."""
     shares = np.array(trial.shares)
-    shares[0, 1] = shares[0, 0]  # no effect in the first cluster
+    shares[0, 1] = shares[0, 0]
+    return type(trial)(schema=trial.schema, shares=shares, cell_size=trial.cell_size)
+
+
+def _wrapped(trial: Any) -> Any:
+    """Move the last cluster's treated up by one more level, and the highest to the lowest."""
+    shares = np.array(trial.shares)
     shares[-1, 1] = np.roll(shares[-1, 1], 1)
     return type(trial)(schema=trial.schema, shares=shares, cell_size=trial.cell_size)
