@@ -40,9 +40,7 @@ SAMPLER = {"draws": 500, "tune": 300, "chains": 1, "cores": 1, "progressbar": Fa
 
 # The paper varies gamma at a fixed lambda and sigma; these two are this study's choice.
 LAM, SIGMA = 0.8, 10.0
-FLOORS = (0.1, 0.5, 0.9)  # gamma, in units of 1/K
 SEPARATIONS = (0.0, 2.0, 4.5)  # beta: distance of the clusters' centres
-EPSILONS = (0.5, 1.0, 2.0, 4.0)
 
 
 class Design(NamedTuple):
@@ -80,16 +78,12 @@ DESIGNS = {  # and how many releases of each
     Design(2.0, 1.0): 16,
     Design(2.0, 0.5): 16,
     Design(2.0, None): 12,
-    Design(0.0, None): 12,
+    Design(0.0, None): 28,
     Design(4.5, None): 12,
     Design(None, 1.0): 6,
     Design(2.0, None, 0.1): 12,
-    Design(None, None): 6,
-    Design(2.0, 2.0): 12,
+    Design(None, None): 4,
     Design(4.5, 1.0): 12,
-    Design(2.0, 4.0): 12,
-    Design(0.0, 1.0): 12,
-    Design(2.0, None, 0.9): 12,
 }
 
 
