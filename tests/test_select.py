@@ -233,7 +233,7 @@ def test_each_step_is_charged_before_it_draws():
     ledger = Ledger(epsilon=0.8, delta=1e-6)  # enough for some steps, had it not been checked
     source = Stub(0)
     schedule = schedule_for(SCHEMA, CANDIDATES, 1.0, None, 1e-6, 1)
-    with pytest.raises(LedgerError, match="site measured. is refused"):
+    with pytest.raises(LedgerError, match=r"site measured. is refused"):
         carry_out(TABLE, schedule, ledger, source, non_private=False)
     assert len(ledger.entries) == 2
     assert (len(source.laws), len(source.chosen)) == (1, 1)

@@ -153,7 +153,11 @@ def test_signature_is_that_of_the_call():
         ({"strata": ["deg", "deg"]}, ValueError, "names 'deg' twice"),
         ({"groups": "deg"}, TypeError, "CausalWorkload.groups is a str"),
         ({"groups": []}, ValueError, "groups is empty"),
-        ({"groups": [[], "deg", []]}, ValueError, r"groups\[2\] has the covariates \[\] of an earl"),
+        (
+            {"groups": [[], "deg", []]},
+            ValueError,
+            r"groups\[2\] has the covariates \[\] of an earl",
+        ),
         ({"groups": ["deg", 3]}, TypeError, r"groups\[1\] is a int"),
         ({"groups": ["deg", "deg"]}, ValueError, "of an earlier group"),
         ({"groups": [["deg", "age"], ["age", "deg"]]}, ValueError, "of an earlier group"),
