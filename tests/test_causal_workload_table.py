@@ -35,10 +35,10 @@ def test_what_no_budget_takes_away_counts_a_replication_once():
 
 def test_the_monte_carlo_error_is_that_of_repeated_studies():
     rng = np.random.default_rng(1)
-    errors = rng.normal(size=(2000, 40)) - 1  # about the causal effect: standard normal
-    found = [tables.own_rows(runs(one)).iloc[0] for one in errors[:300]]
+    errors = rng.normal(size=(100, 40)) - 1  # about the causal effect: standard normal
+    found = [tables.own_rows(runs(one)).iloc[0] for one in errors]
     seen = np.std([row["rmse"] for row in found])
-    assert np.mean([row["rmse_se"] for row in found]) == pytest.approx(seen, rel=0.15)
+    assert np.mean([row["rmse_se"] for row in found]) == pytest.approx(seen, rel=0.3)
 
 
 def test_designs_have_names_of_their_own():
