@@ -12,7 +12,15 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from dpcausal_bayes.wording import KINDS, interval_name, legend, rounded, sentences, warnings
+from dpcausal_bayes.wording import (
+    KINDS,
+    interval_name,
+    legend,
+    rounded,
+    row_names,
+    sentences,
+    warnings,
+)
 
 __all__ = ["Report", "report"]
 
@@ -243,7 +251,7 @@ def _table(
             tree, group="estimands", ci_prob=ci_prob, ci_kind=ci_kind, round_to="none"
         )
     low, high = (c for c in summary.columns if c.startswith(ci_kind) and c[-3:] in ("_lb", "_ub"))
-    sensitivity = _sensitivity(tree, group)
+    sensitivity, names = _sensitivity(tree, group), row_names(group)
     over = ["chain", "draw"]
     rows = {}
     for name, effect in group.data_vars.items():
@@ -260,12 +268,15 @@ def _table(
         if rope is not None:
             columns["p_rope"] = ((effect >= rope[0]) & (effect <= rope[1])).mean(over)
         by = effect.attrs["by"]
-        for label in effect[by].values if by else [None]:
+        for label in effect[by].values.tolist() if by else [None]:
             at = {by: label} if by else {}
-            row = f"{effect.attrs['estimand']}[{label}]" if by else effect.attrs["estimand"]
             stored = f"{name}[{label}]" if by else name
             facts = {key: value.sel(at).item() for key, value in columns.items()}
-            rows[row] = {**summary.loc[stored].to_dict(), **facts, **sensitivity.get(stored, {})}
+            rows[names[str(name), label]] = {
+                **summary.loc[stored].to_dict(),
+                **facts,
+                **sensitivity.get(stored, {}),
+            }
     order = ["mean", "sd", "sampling_sd", "privacy_sd", "privacy_share", low, high, "p_positive"]
     order += ["p_rope"] if rope is not None else []
     order += ["r_hat", "ess_bulk", "ess_tail", "prior_driven"]

@@ -12,7 +12,15 @@ import xarray as xr
 
 from dpcausal_bayes.first_order import unseen_confounding
 
-__all__ = ["bounds", "interval_name", "legend", "rounded", "sentences", "warnings"]
+__all__ = [
+    "bounds",
+    "interval_name",
+    "legend",
+    "rounded",
+    "row_names",
+    "sentences",
+    "warnings",
+]
 
 MOST_R_HAT = 1.01
 LEAST_ESS = 400
@@ -36,14 +44,34 @@ def bounds(table: pd.DataFrame) -> list[str]:
     return [column for column in table.columns if column.endswith(("_lb", "_ub"))]
 
 
+def row_names(group: xr.Dataset) -> dict[tuple[str, Any], str]:
+    """Return the name of each row of a report, by variable and level: ``ate``, ``ate[north]``.
+
+    Where two splits have a level of the same name, their rows name the factor too: ``ate[sex=1]``.
+    """
+    splits = {name: one.attrs["by"] for name, one in group.data_vars.items()}
+    plain = [
+        (group[name].attrs["estimand"], level)
+        for name, by in splits.items()
+        for level in (group[name][by].values.tolist() if by else [None])
+    ]
+    rows = {}
+    for name, by in splits.items():
+        kind = group[name].attrs["estimand"]
+        levels = group[name][by].values.tolist() if by else [None]
+        twice = any(plain.count((kind, level)) > 1 for level in levels)
+        for level in levels:
+            label = f"{by}={level}" if twice else level
+            rows[str(name), level] = f"{kind}[{label}]" if by else kind
+    return rows
+
+
 def sentences(table: pd.DataFrame, group: xr.Dataset) -> str:
     """Return a plain sentence for each estimand that is not split, or for each row if all are."""
     words = {}
-    for one in group.data_vars.values():
-        name, by = one.attrs["estimand"], one.attrs["by"]
-        for level in one[by].values if by else [None]:
-            row = f"{name}[{level}]" if by else name
-            words[row] = one.attrs["words"] + (f" in {level}" if by else "")
+    for (name, level), row in row_names(group).items():
+        one = group[name].attrs
+        words[row] = one["words"] + (f" in {level}" if one["by"] else "")
     whole = {one.attrs["estimand"] for one in group.data_vars.values() if not one.attrs["by"]}
     headline = [row for row in table.index if row in whole] or list(table.index)
     facts = table.attrs

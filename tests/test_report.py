@@ -8,6 +8,7 @@ import xarray as xr
 from dpcausal_bayes import label_potential as module
 from dpcausal_bayes.estimands import ATC, ATE, ATT, estimate
 from dpcausal_bayes.report import Report, report, split_sd
+from dpcausal_bayes.wording import row_names
 from label_trees import fixed_counts, make_release, make_schema, make_tree
 
 COUNTS = np.array([[[50, 30, 20], [20, 30, 50]], [[40, 40, 20], [30, 40, 30]]])
@@ -295,3 +296,15 @@ def test_report_leaves_the_tree_as_it_is(hand_made):
     before = tree.copy(deep=True)
     assert isinstance(report(tree), Report)
     xr.testing.assert_identical(tree, before)
+
+
+def test_levels_of_the_same_name_in_two_splits_keep_their_rows():
+    """Of hand-made effects: two factors with levels 0 and 1, and one with levels of its own."""
+    rng = np.random.default_rng(0)
+    groups = {}
+    for name, by, levels in (("a", "a", ["0", "1"]), ("b", "b", ["0", "1"]), ("c", "c", ["x"])):
+        drawn = xr.DataArray(rng.normal(size=(2, 50, len(levels))), dims=("chain", "draw", by))
+        facts = {"estimand": "ate", "by": by, "words": "effect"}
+        groups[f"ate_by_{name}"] = drawn.assign_coords({by: levels}).assign_attrs(facts)
+    names = row_names(xr.Dataset(groups))
+    assert list(names.values()) == ["ate[a=0]", "ate[a=1]", "ate[b=0]", "ate[b=1]", "ate[x]"]
