@@ -193,13 +193,15 @@ def _replication(
             **settings,
         )
     divergences = int(tree["sample_stats"]["diverging"].sum())
+    ties = np.random.default_rng([seed, index, 2])
     rows = []
     for population in POPULATIONS:
         drawn = estimate(tree, estimands, population=population)["estimands"]
         for one in estimands:
             true = truth.truth(one) if population == "super" else truth.sample_truth(one, table)
             rows += [
-                (index, population, one.name, *row) for row in _rows(drawn[one.name], true, one)
+                (index, population, one.name, *row)
+                for row in _rows(drawn[one.name], true, one, ties)
             ]
     seconds = round(time.perf_counter() - start, 3)
     return [(*row, divergences, seconds) for row in rows]
@@ -214,15 +216,22 @@ def _fitter(study: str, design: Design, release: Any) -> Fitter:
     return _FITTERS[study]
 
 
-def _rows(drawn: xr.DataArray, true: xr.DataArray, one: Contrast) -> Iterator[tuple[Any, ...]]:
-    """Yield what is kept of an estimand, for each level it is split by."""
+def _rows(
+    drawn: xr.DataArray, true: xr.DataArray, one: Contrast, ties: np.random.Generator
+) -> Iterator[tuple[Any, ...]]:
+    """Yield what is kept of an estimand, for each level it is split by.
+
+    Effects on a few units with few levels are discrete: draws equal to the truth are put below it
+    or above it at random, or ranks would not be uniform.
+    """
     for level in drawn[one.by].values if one.by else [""]:
         at = {one.by: level} if one.by else {}
         effect, truth = drawn.sel(at).values.ravel(), float(true.sel(at))
         ends = [
             float(np.quantile(effect, q)) for p in PROBABILITIES for q in ((1 - p) / 2, (1 + p) / 2)
         ]
-        rank = float(np.mean(effect < truth))
+        equal = np.abs(effect - truth) <= 1e-9 * effect.std()
+        rank = float(np.mean((effect < truth) & ~equal) + ties.random() * np.mean(equal))
         yield str(level), truth, float(effect.mean()), float(effect.std(ddof=1)), rank, *ends
 
 

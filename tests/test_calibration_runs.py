@@ -5,9 +5,10 @@ import functools
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy import stats
 
-from dpcausal_bayes.calibration import calibrate, replicate
+from dpcausal_bayes.calibration import _rows, calibrate, replicate
 from dpcausal_bayes.calibration_results import PROBABILITIES, Calibration
 from dpcausal_bayes.designs import LabelDesign, MomentDesign
 from dpcausal_bayes.estimands import ATE, ATT
@@ -55,6 +56,21 @@ def test_a_calibrated_estimator_passes_and_a_short_or_biased_one_does_not():
 
 def test_uniformity_is_claimed_only_for_truths_from_the_prior():
     assert "p_uniform" not in Calibration(simulated(50), prior=False).table
+
+
+def test_ranks_of_discrete_effects_are_uniform():
+    """Truths and draws of one law on five points, rounded in two ways."""
+    rng = np.random.default_rng(0)
+    truth, draws = (rng.integers(0, 5, size=size) * 0.1 for size in (2000, (2000, 1, 300)))
+    ranks = [
+        next(
+            _rows(
+                xr.DataArray(d, dims=("chain", "draw")), xr.DataArray(t * (1 + 1e-15)), ATE(), rng
+            )
+        )[4]
+        for t, d in zip(truth, draws, strict=True)
+    ]
+    assert stats.kstest(ranks, "uniform").pvalue > 1e-3
 
 
 def test_figures_are_drawn():
