@@ -221,8 +221,9 @@ def _rows(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield what is kept of an estimand, for each level it is split by.
 
-    Effects on a few units with few levels are discrete: draws equal to the truth are put below it
-    or above it at random, or ranks would not be uniform.
+    The rank is where the truth stands among the draws, spread evenly over the gap between them: so
+    it is uniform on (0, 1). Effects on a few units with few levels are discrete: draws equal to the
+    truth widen that gap.
     """
     for level in drawn[one.by].values if one.by else [""]:
         at = {one.by: level} if one.by else {}
@@ -231,7 +232,8 @@ def _rows(
             float(np.quantile(effect, q)) for p in PROBABILITIES for q in ((1 - p) / 2, (1 + p) / 2)
         ]
         equal = np.abs(effect - truth) <= 1e-9 * effect.std()
-        rank = float(np.mean((effect < truth) & ~equal) + ties.random() * np.mean(equal))
+        below = np.sum((effect < truth) & ~equal)
+        rank = float((below + ties.random() * (1 + np.sum(equal))) / (1 + effect.size))
         yield str(level), truth, float(effect.mean()), float(effect.std(ddof=1)), rank, *ends
 
 

@@ -111,7 +111,11 @@ class Calibration:
 
     def rank_figure(self, **pc_kwargs: Any) -> Any:
         """Draw the ranks' empirical distribution less the uniform one, by `arviz.plot_ecdf_pit`."""
-        return az.plot_ecdf_pit(self.ranks(), sample_dims="sample", **pc_kwargs)
+        ranks = self.ranks()
+        rows = -(-len(ranks["prior_sbc"].data_vars) // 4)
+        figure = {"figsize": (11, 1 + 2.2 * rows), "layout": "constrained"}
+        figure |= pc_kwargs.pop("figure_kwargs", {})
+        return az.plot_ecdf_pit(ranks, sample_dims="sample", figure_kwargs=figure, **pc_kwargs)
 
     def coverage_figure(self) -> Any:
         """Draw coverage against the claim, one panel for each nominal level.
