@@ -193,15 +193,17 @@ def _replication(
             **settings,
         )
     divergences = int(tree["sample_stats"]["diverging"].sum())
-    ties = np.random.default_rng([seed, index, 2])
+    rng = np.random.default_rng([seed, index, 2])
     rows = []
-    for population in POPULATIONS:
-        drawn = estimate(tree, estimands, population=population)["estimands"]
+    for k, population in enumerate(POPULATIONS):
+        # a generator each: how much one uses depends on the prior's draws, the first release's
+        draws = np.random.default_rng([seed, index, 3 + k])
+        drawn = estimate(tree, estimands, population=population, random_seed=draws)["estimands"]
         for one in estimands:
             true = truth.truth(one) if population == "super" else truth.sample_truth(one, table)
             rows += [
                 (index, population, one.name, *row)
-                for row in _rows(drawn[one.name], true, one, ties)
+                for row in _rows(drawn[one.name], true, one, rng)
             ]
     seconds = round(time.perf_counter() - start, 3)
     return [(*row, divergences, seconds) for row in rows]
@@ -217,7 +219,7 @@ def _fitter(study: str, design: Design, release: Any) -> Fitter:
 
 
 def _rows(
-    drawn: xr.DataArray, true: xr.DataArray, one: Contrast, ties: np.random.Generator
+    drawn: xr.DataArray, true: xr.DataArray, one: Contrast, rng: np.random.Generator
 ) -> Iterator[tuple[Any, ...]]:
     """Yield what is kept of an estimand, for each level it is split by.
 
@@ -233,7 +235,7 @@ def _rows(
         ]
         equal = np.abs(effect - truth) <= 1e-9 * effect.std()
         below = np.sum((effect < truth) & ~equal)
-        rank = float((below + ties.random() * (1 + np.sum(equal))) / (1 + effect.size))
+        rank = float((below + rng.random() * (1 + np.sum(equal))) / (1 + effect.size))
         yield str(level), truth, float(effect.mean()), float(effect.std(ddof=1)), rank, *ends
 
 

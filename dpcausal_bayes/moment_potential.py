@@ -54,7 +54,6 @@ def moment_potentials(
     workload: CausalWorkload = manifest["workload"]
     confidential = confidential_moments(tree, rng)
     draws = _posterior(tree, confidential)
-    prior = _prior(tree, int(manifest["n"]), rng)
     coords = _coords(tree)
     supported = supported_strata(tree, confidential)
 
@@ -74,10 +73,11 @@ def moment_potentials(
             return data_set(drawn.mean, drawn.share)
         return data_set(_of_these_units(drawn, workload.binary, rng), _weight(drawn))
 
+    posterior = of_population(draws)  # before the prior, whose draws may be another fit's
     return Potentials(
-        posterior=of_population(draws),
+        posterior=posterior,
         table=data_set(draws.own, _weight(draws)),
-        prior=of_population(prior),
+        prior=of_population(_prior(tree, int(manifest["n"]), rng)),
         stratum="stratum",
     )
 
