@@ -107,7 +107,7 @@ def _markdown(
     rows = ["| " + " | ".join(map(str, row)) + " |" for row in table.to_numpy()]
     header = "| " + " | ".join(table.columns) + " |"
     rule = "|" + " --- |" * len(table.columns)
-    lines = [f"# {head}", "", f"`{command}`", "", intro, "", header, rule, *rows]
+    lines = [f"# {head}", "", f"`{command}`; the column releases says how many of them are there.", "", intro, "", header, rule, *rows]
     (HERE / f"{kind}.md").write_text("\n".join(lines) + "\n")
 
 
