@@ -107,7 +107,8 @@ def _markdown(
     rows = ["| " + " | ".join(map(str, row)) + " |" for row in table.to_numpy()]
     header = "| " + " | ".join(table.columns) + " |"
     rule = "|" + " --- |" * len(table.columns)
-    lines = [f"# {head}", "", f"`{command}`; the column releases says how many of them are there.", "", intro, "", header, rule, *rows]
+    made = f"`{command}`; the column releases says how many of them are there."
+    lines = [f"# {head}", "", made, "", intro, "", header, rule, *rows]
     (HERE / f"{kind}.md").write_text("\n".join(lines) + "\n")
 
 
