@@ -149,12 +149,12 @@ def test_each_replication_can_have_a_population_of_its_own():
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["loky", "dask"])
 def test_processes_give_the_same_study(backend):
+    import distributed
     import joblib
 
     design = design_of()
     alone = calibrate(design, STUDY, releases=4, seed=1, **SETTINGS).table
     if backend == "dask":
-        distributed = pytest.importorskip("distributed")
         with (
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, dashboard_address=None
