@@ -56,6 +56,7 @@ BUDGETS = (((1.0, 0.5, 2.0), 20), ((5.0, 0.1), 10))
 ORDER = (
     ("dpcausal_bayes, no strata", "one posterior table, naive"),
     ("dpcausal_bayes, strata", "dpcausal_bayes, Gram regression"),
+    ("dpcausal_bayes, selected strata",),
     (MST.name,),
     ("dpcausal_bayes, label release",),
     (MWEM.name, AIM.name),

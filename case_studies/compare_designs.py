@@ -13,7 +13,8 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from real_data_sets import ACIC_REPS, IHDP_REPS, PUBLIC_BOUNDS, STRATA, load, missing
+from real_data_sets import ACIC_REPS, IHDP_REPS, PUBLIC_BOUNDS, STRATA, load, load_scaled, missing
+from selection_candidates import WEEKS
 
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.schema import Schema
@@ -94,12 +95,11 @@ def _bounded(
 ) -> Design:
     """Return a design of `real_data_sets` whose outcome is a number, scaled by public bounds."""
     low, high = PUBLIC_BOUNDS[name]
-    centre, half = (low + high) / 2, (high - low) / 2
 
     @cache
     def scaled(rep: int) -> Table:
-        case = load(name, rep)
-        rows = case.table.assign(outcome=(case.table["outcome"] - centre) / half)
+        case, _ = load_scaled(name, rep)
+        rows = case.table
         if cluster is not None:
             rows[cluster.column] = rows["nodegree"]
         return Table(rows, case.truth["ate"])
@@ -112,7 +112,7 @@ def _bounded(
         title,
         units,
         schema,
-        half,
+        (high - low) / 2,
         STRATA[name][strata],
         probability,
         lambda run: scaled(reps[run % len(reps)]),
@@ -214,14 +214,14 @@ DESIGNS: tuple[Design, ...] = (
         [Bounded("x_1", 10, 60), Categories("x_24", ["E"], other="not E")],
         reps=ACIC_REPS,
     ),
-    # Weeks of gestation are cut where obstetrics cuts them: extremely, very, moderately preterm.
+    # Gestation has strata for every method: mortality is no line in its weeks.
     _binary(
         "twins",
         "Twins, which of a pair is seen depends on gestation (n = 11,400)",
         "probability of death within a year",
-        (Binned("gestat", [16, 28, 32, 37, 48]),),
+        (WEEKS,),
         [
-            Bounded("gestat", 20, 44),
+            WEEKS,
             Bounded("dmage", 13, 50),
             Bounded("dmeduc", 0, 17),
             Bounded("cigar", 0, 40),

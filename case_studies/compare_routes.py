@@ -19,6 +19,7 @@ from comparators.features import codes, domain, records, records_of_codes
 from comparators.tau_q import label_release
 from compare_designs import Design
 from numpy.typing import NDArray
+from selection_candidates import CANDIDATES
 
 from dpcausal_bayes import models
 from dpcausal_bayes.estimands import ATE, estimate
@@ -30,6 +31,7 @@ from dpcausal_bayes.populations.tables import table_contrast
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.report import split_sd
 from dpcausal_bayes.simulate import simulate_moments
+from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["Posterior", "Route", "fit_stratified", "routes"]
 
@@ -77,6 +79,7 @@ def routes(design: Design) -> list[Route]:
     found = [
         Route("no strata", "record", _moments(design, design.workload(stratified=False))),
         Route("strata", "record", _moments(design, design.workload(stratified=True))),
+        Route("selected strata", "record", _selected(design)),
         Route("Gram regression", "record", _moments(design, GramWorkload(design.schema))),
     ]
     if design.probability is not None:
@@ -114,6 +117,24 @@ def _moments(
         else:
             declared = float(table_contrast(ATE(), table, workload))
         return _posterior(design, workload, release, seed, build, declared)
+
+    return run
+
+
+def _selected(design: Design) -> Callable[[pd.DataFrame, float, float, int], Posterior]:
+    """Causal-AIM: one group of public candidates, chosen by looking, or none."""
+    candidates = CANDIDATES[design.name]
+    schema = candidates.schema(design.schema.outcome)
+
+    def run(table: pd.DataFrame, epsilon: float, delta: float, seed: int) -> Posterior:
+        release = candidates.select(table, schema, epsilon, delta, seed)
+        workload = release.causal_workload
+        declared = float(
+            table_contrast(ATE(), table, CausalWorkload(schema, groups=workload.groups[:1]))
+        )
+        # of several groups the noise is part of a model; of one it is data
+        key = (workload, release.mechanism if len(workload.groups) > 1 else None)
+        return _posterior(design, key, release, seed, models.stratified_moments, declared)
 
     return run
 

@@ -27,23 +27,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import polars as pl
 from numpy.typing import NDArray
-from real_data_sets import ACIC_REPS, IHDP_REPS, PUBLIC_BOUNDS, ROOT, Case, load, missing
+from real_data_sets import ACIC_REPS, IHDP_REPS, ROOT, Case, load, load_scaled, missing
+from selection_candidates import CANDIDATES, Candidates
 from selection_quick import quick_effects
 from selection_summary import summary
 
 from dpcausal_bayes import models
-from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
-from dpcausal_bayes.custodian.schedule import schedule_for
-from dpcausal_bayes.custodian.select import carry_out as select
+from dpcausal_bayes.columns import Bounded, Levels
 from dpcausal_bayes.estimands import ATE, estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.populations.tables import table_contrast
 from dpcausal_bayes.schema import Schema
-from dpcausal_bayes.simulate import SeededNoise, simulate_moments
+from dpcausal_bayes.simulate import simulate_moments
 from dpcausal_bayes.workloads import CausalWorkload
 
 RESULTS = ROOT / "outputs" / "selection_study.csv"
@@ -52,50 +50,7 @@ EPSILON = 1.0
 METHODS = ("selected", "all candidates", "public choice", "none")
 ANALYSES = ("quick", "model")
 SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": False}
-NO_YES = (0, 1)
-
-# Candidates were written down before any release was made, by what the columns are; none was
-# revised. The first one is the public choice, that of `real_data_sets` and `compare_designs`. The
-# exception is ``twins_weeks``, which was added after the first runs, as four classes of gestation
-# leave confounding: it offers a finer cut as well, which is then the public choice.
-# Numbers are cut at round values or where the field cuts them. ACIC's columns have no names: taken
-# are the two of the public choices, those of letters or of 0 and 1, and the first ten counts,
-# none against some.
-COVARIATES: dict[str, tuple[Categories | Binned, ...]] = {
-    "ihdp": (
-        Categories("schooling", ["none", "high school", "college", "degree"]),
-        Categories("married", NO_YES),
-        Binned("momage", [10, 20, 30, 50]),
-        Binned("preterm", [0, 5, 10, 20]),
-        Categories("cig", NO_YES),
-        Categories("drugs", NO_YES),
-    ),
-    "acic": (
-        Binned("x_1", [10, 20, 30, 60]),
-        Categories("x_24", ["E"], other="not E"),
-        Categories("x_2", ["A", "B", "C", "D", "E", "F"]),
-        *(Categories(f"x_{i}", NO_YES) for i in (17, 22, 38, 51, 54)),
-        *(Categories(f"x_{i}", [0], other="some") for i in range(7, 17)),
-    ),
-    "twins": (
-        Binned("gestat", [16, 28, 32, 37, 48]),
-        Binned("dmage", [10, 20, 30, 50]),
-        Binned("dmeduc", [0, 12, 13, 20]),
-        Binned("cigar", [0, 1, 10, 100]),
-        Binned("nprevist", [0, 1, 10, 60]),
-        Categories("dmar", [1, 2]),
-    ),
-}
-COVARIATES["twins_weeks"] = (
-    Binned("weeks", [16, 24, 26, 28, 30, 32, 34, 36, 38, 40, 48]),
-    *COVARIATES["twins"],
-)
-JOINT = {
-    "ihdp": ("schooling", "married"),
-    "acic": ("x_1", "x_24"),
-    "twins": ("gestat", "dmage"),
-    "twins_weeks": ("gestat", "dmage"),
-}
+DATA_SETS = ("ihdp", "acic", "twins")
 REPS = {"ihdp": IHDP_REPS, "acic": ACIC_REPS}
 
 
@@ -113,7 +68,7 @@ class Study(NamedTuple):
 
     rows: pd.DataFrame
     schema: Schema
-    candidates: tuple[tuple[str, ...], ...]
+    candidates: Candidates
     half: float  # what scaled effects are multiplied by
     truth: float
 
@@ -122,7 +77,7 @@ def plan() -> Iterator[Run]:
     """Yield all runs: a table, every method, then the next one, so that all grow alike."""
     for analysis in ANALYSES:
         for number in range(RUNS):
-            for data in COVARIATES:
+            for data in DATA_SETS:
                 for method in METHODS:
                     yield Run(data, method, number, analysis)
 
@@ -131,44 +86,28 @@ def plan() -> Iterator[Run]:
 def study_of(data: str, number: int) -> Study:
     """Return a run's table. Of IHDP and ACIC there are a few; Twins are drawn anew each time."""
     reps = REPS.get(data)
-    case = _twins(number) if reps is None else _case(data, reps[number % len(reps)])
-    outcome: Levels | Bounded = Levels("outcome", NO_YES)
-    rows, half = case.table, 1.0
-    if data in PUBLIC_BOUNDS:
-        low, high = PUBLIC_BOUNDS[data]
-        half = (high - low) / 2
-        outcome = Bounded("outcome", -1, 1)
-        rows = rows.assign(outcome=(rows["outcome"] - (low + high) / 2) / half)
-    covariates = COVARIATES[data]
-    schema = Schema(
-        arm=Arm("treat", control=0, treated=1), outcome=outcome, covariates=list(covariates)
-    )
-    candidates = (*((one.column,) for one in covariates), JOINT[data])
-    return Study(rows, schema, candidates, half, case.truth["ate"])
-
-
-@lru_cache(maxsize=1)
-def _twins(number: int) -> Case:
-    case = load("twins", number)
-    return Case(case.table.assign(weeks=case.table["gestat"]), case.truth)
+    if reps is None:
+        case, half, outcome = load(data, number), 1.0, Levels("outcome", (0, 1))
+    else:
+        (case, half), outcome = _scaled(data, reps[number % len(reps)]), Bounded("outcome", -1, 1)
+    candidates = CANDIDATES[data]
+    return Study(case.table, candidates.schema(outcome), candidates, half, case.truth["ate"])
 
 
 @cache
-def _case(data: str, rep: int) -> Case:
-    return load(data, rep)
+def _scaled(data: str, rep: int) -> tuple[Case, float]:
+    return load_scaled(data, rep)
 
 
 def release_of(run: Run, study: Study) -> MomentRelease:
     """Make a run's release. The first group is the one whose strata are modelled."""
     delta = 1 / len(study.rows) ** 2
-    seed = 10_000 * list(COVARIATES).index(run.data) + run.number
+    seed = 10_000 * DATA_SETS.index(run.data) + run.number
     if run.method == "selected":
-        schedule = schedule_for(study.schema, study.candidates, EPSILON, None, delta, 1)
-        rows = pl.from_pandas(study.rows)  # summed faster
-        return select(rows, schedule, None, SeededNoise(seed), non_private=True)
+        return study.candidates.select(study.rows, study.schema, EPSILON, delta, seed)
     groups = {
-        "all candidates": study.candidates,
-        "public choice": study.candidates[:1],
+        "all candidates": study.candidates.groups,
+        "public choice": study.candidates.groups[:1],
         "none": ((),),
     }[run.method]
     workload = CausalWorkload(study.schema, groups=groups)
@@ -231,7 +170,7 @@ def finished(path: Path) -> set[Run]:
 
 def work(path: Path, minutes: float) -> None:
     """Carry out what is not there yet, for so long."""
-    absent = [data for data in COVARIATES if missing(data.split("_")[0])]
+    absent = [data for data in DATA_SETS if missing(data)]
     for data in absent:
         print(f"{data}: skipped, as its folder is not there (set DPCAUSAL_DATA)")
     done = finished(path)
@@ -247,7 +186,7 @@ def work(path: Path, minutes: float) -> None:
         text = row.to_csv(index=False, header=not path.exists(), float_format="%.8g")
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
-        if run.data == list(COVARIATES)[-1] and run.method == METHODS[-1]:
+        if run.data == DATA_SETS[-1] and run.method == METHODS[-1]:
             print(f"{run.analysis}: {run.number + 1}/{RUNS} tables of each data set", flush=True)
 
 

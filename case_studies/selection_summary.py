@@ -10,10 +10,9 @@ import pandas as pd
 __all__ = ["summary"]
 
 TITLES = {
-    "ihdp": "IHDP, replications 1 to 10 (n = 747)",
+    "ihdp": "IHDP, replications 1 to 10 in public units (n = 747)",
     "acic": "ACIC 2016, parameter set 7, replications 1 to 5 (n = 4,802)",
     "twins": "Twins, a new draw of which twin is seen each time (n = 11,400)",
-    "twins_weeks": "Twins, a finer cut of gestation offered too",
 }
 ANALYSES = {"quick": "normal approximation", "model": "the model itself"}
 HEAD = (
