@@ -9,7 +9,14 @@ from dpcausal_bayes.columns import Bounded, Levels
 from dpcausal_bayes.laws import number
 from dpcausal_bayes.schema import Schema
 
-__all__ = ["check_outcome", "group_weights_of", "groups_of", "names_of", "weight_of"]
+__all__ = [
+    "check_apart",
+    "check_outcome",
+    "group_weights_of",
+    "groups_of",
+    "names_of",
+    "weight_of",
+]
 
 _LARGEST_WEIGHT = 1e6
 
@@ -118,3 +125,17 @@ def group_weights_of(value: Any, n_groups: int) -> tuple[float, ...]:
             "one a group"
         )
     return tuple(weight_of(w, f"CausalWorkload.group_weights[{g}]") for g, w in enumerate(value))
+
+
+def check_apart(groups: tuple[tuple[str, ...], ...], owner: str) -> None:
+    """Raise if two groups have a covariate in common."""
+    for g, group in enumerate(groups):
+        for other in groups[:g]:
+            shared = [name for name in group if name in other]
+            if shared:
+                raise ValueError(
+                    f"{owner} has the groups {list(other)} and {list(group)}, which share "
+                    f"{shared[0]!r}: a law of groups that are released apart takes them to have no "
+                    "covariate in common; release one joint group of both, or model one group with "
+                    "stratified_moments"
+                )

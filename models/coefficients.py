@@ -1,7 +1,8 @@
-r"""The prior of a stratified model's coefficients, and what the sampler sees of them.
+r"""The prior of a model's coefficients, and what the sampler sees of them.
 
-A coefficient c has the prior :math:`N(m, \tau^2)`, with m in part a product of two others (see
-`dpcausal_bayes.models.surfaces`) and the spread :math:`\tau` unknown. Sampled is
+A coefficient c has the prior :math:`N(m, \tau^2)`; m is given, or a product of two others (see
+`dpcausal_bayes.models.surfaces`), the spread :math:`\tau` is fixed, or unknown with the prior
+median :math:`\tau_0`. Sampled is
 
 .. math:: u \sim N(w m, \tau_0^2 (\tau / \tau_0)^{2w}), \qquad
           c = m + (\tau / \tau_0)^{1-w} (u - w m),
@@ -13,6 +14,7 @@ and u in the pilot's coordinates, in which the posterior is round.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,22 +22,37 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from dpcausal_bayes.models.surfaces import Surfaces, prior_mean
+from dpcausal_bayes.models.maxent_laws import MaxentForm
+from dpcausal_bayes.models.surfaces import Surfaces
 from dpcausal_bayes.models.whitening import GivenWhitening
 
 __all__ = ["coefficients"]
 
+Mean = Callable[[Any, Any], Any]
 
-def coefficients(form: Surfaces, data: dict[str, Any], spread_sd: float) -> Any:
-    """Add the coefficients (term), and their spreads (surface), to the model on the stack.
+
+def coefficients(
+    form: Surfaces | MaxentForm,
+    data: dict[str, Any],
+    spread_sd: float,
+    *,
+    dim: str,
+    mean: Mean | None = None,
+) -> Any:
+    """Add the coefficients (term), and their spreads, to the model on the stack.
 
     Parameters
     ----------
-    form : Surfaces
+    form : Surfaces or MaxentForm
     data : dict
         ``pilot_location``, ``pilot_scale`` and ``pilot_centring``.
     spread_sd : float
         Prior standard deviation of the logarithm of every spread.
+    dim : str
+        Of the spreads.
+    mean : callable, optional
+        Of coefficients and an array library: all prior means, from the coefficients whose mean is
+        their centre. By default every mean is.
 
     Returns
     -------
@@ -46,14 +63,14 @@ def coefficients(form: Surfaces, data: dict[str, Any], spread_sd: float) -> Any:
     centring = pm.Data("pilot_centring", data["pilot_centring"], dims="term")
     relative: Any = np.zeros(len(form.centre))
     if form.spreads:
-        spread = pm.LogNormal("spread", np.log(form.median), spread_sd, dims="surface")
+        spread = pm.LogNormal("spread", np.log(form.median), spread_sd, dims=dim)
         log_ratio = pt.log(spread / form.median)
         relative = pt.concatenate([log_ratio, np.zeros(1)])[form.spread_of]
 
     def logp(u: Any, relative: Any, centring: Any, location: Any, scale: Any) -> Any:
-        mean = centring * _coefficient(form, u, relative, centring, pt)[1]
+        located = centring * _coefficient(form, mean, u, relative, centring, pt)[1]
         log_sd = np.log(form.scale) + centring * relative
-        normal = -0.5 * ((u - mean) * pt.exp(-log_sd)) ** 2 - log_sd
+        normal = -0.5 * ((u - located) * pt.exp(-log_sd)) ** 2 - log_sd
         return normal.sum() - 0.5 * len(form.scale) * math.log(2 * math.pi)
 
     def random(
@@ -67,7 +84,7 @@ def coefficients(form: Surfaces, data: dict[str, Any], spread_sd: float) -> Any:
         noise = form.scale * np.exp(centring * relative) * rng.standard_normal(len(form.scale))
         # parents and slopes have no parents: once they are drawn, all means are known
         first = centring * form.centre + noise
-        return noise + centring * _coefficient(form, first, relative, centring, np)[1]
+        return noise + centring * _coefficient(form, mean, first, relative, centring, np)[1]
 
     offset = pm.CustomDist(
         "coefficient_offset",
@@ -82,14 +99,18 @@ def coefficients(form: Surfaces, data: dict[str, Any], spread_sd: float) -> Any:
         default_transform=GivenWhitening(),
         dims="term",
     )
-    found = _coefficient(form, offset, relative, centring, pt)[0]
+    found = _coefficient(form, mean, offset, relative, centring, pt)[0]
     return pm.Deterministic("coefficient", found, dims="term")
 
 
-def _coefficient(form: Surfaces, u: Any, relative: Any, centring: Any, xp: Any) -> Any:
+def _coefficient(
+    form: Surfaces | MaxentForm, mean: Mean | None, u: Any, relative: Any, centring: Any, xp: Any
+) -> Any:
     """Return the coefficients of what is sampled, and their prior means."""
     stretch = xp.exp((1 - centring) * relative)
     # those that others depend on have no such mean themselves
     alone = form.centre + stretch * (u - centring * form.centre)
-    mean = prior_mean(form, alone, xp)
-    return mean + stretch * (u - centring * mean), mean
+    if mean is None:
+        return alone, form.centre
+    means = mean(alone, xp)
+    return means + stretch * (u - centring * means), means

@@ -8,13 +8,14 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
+from dpcausal_bayes.models.coefficients import coefficients
 from dpcausal_bayes.models.maxent_density import maxent_logp
 from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_form, maxent_law
 from dpcausal_bayes.models.maxent_pilot import maxent_pilot
-from dpcausal_bayes.models.maxent_prior import maxent_coefficients
 from dpcausal_bayes.models.maxent_records import MaxentRecords, maxent_records
 from dpcausal_bayes.models.priors import MaxentPriors
 from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.workload_checks import check_apart
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["GRID_POINTS", "maxent_moments"]
@@ -117,7 +118,7 @@ def maxent_moments(
     }
     with pm.Model(coords=coords) as model:
         pm.Data("noise_aware", float(noise_aware))
-        coefficient = maxent_coefficients(form, data, priors.spread_sd)
+        coefficient = coefficients(form, data, priors.spread_sd, dim="group")
         _likelihood(form, records, coefficient, data, noise_aware)
     model.release_data = design
     return model
@@ -131,15 +132,7 @@ def _checked(release: Any) -> CausalWorkload:
             f"release is of a {type(workload).__name__}: maxent_moments models a MomentRelease of "
             "a CausalWorkload; for a GramWorkload use gram_regression"
         )
-    for g, group in enumerate(workload.groups):
-        for other in workload.groups[:g]:
-            shared = [name for name in group if name in other]
-            if shared:
-                raise ValueError(
-                    f"release has the groups {list(other)} and {list(group)}, which share "
-                    f"{shared[0]!r}: maxent_moments takes groups to have no covariate in common; "
-                    "release one joint group of both, or model one group with stratified_moments"
-                )
+    check_apart(workload.groups, "release")
     return workload
 
 

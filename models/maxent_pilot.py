@@ -32,7 +32,7 @@ class MaxentPilot(NamedTuple):
     """Location (K,), scale (K, K) and centring (K,) of the coefficients.
 
     Centring is 1 for the coefficients of a spread about which the release says much, 0 where the
-    prior speaks: see `dpcausal_bayes.models.maxent_prior`, whose coordinates these are.
+    prior speaks: see `dpcausal_bayes.models.coefficients`, whose coordinates these are.
     """
 
     location: Array

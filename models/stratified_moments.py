@@ -15,7 +15,7 @@ from dpcausal_bayes.models.moment_pilot import pilot
 from dpcausal_bayes.models.priors import MomentPriors
 from dpcausal_bayes.models.strata import stratum_space
 from dpcausal_bayes.models.stratum_laws import StratumLaw
-from dpcausal_bayes.models.surfaces import Surfaces, stratum_law, surfaces
+from dpcausal_bayes.models.surfaces import Surfaces, prior_mean, stratum_law, surfaces
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -174,7 +174,9 @@ class _Design(NamedTuple):
 
 def _law(form: Surfaces, data: dict[str, Any], priors: MomentPriors) -> StratumLaw:
     """Add the coefficients and what they make."""
-    coefficient = coefficients(form, data, priors.spread_sd)
+    coefficient = coefficients(
+        form, data, priors.spread_sd, dim="surface", mean=lambda c, xp: prior_mean(form, c, xp)
+    )
     law: Any = stratum_law(form, coefficient, pt)
     cells = ("arm", "stratum")
     return StratumLaw(
