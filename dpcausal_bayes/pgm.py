@@ -17,9 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpcausal_bayes.column_checks import kind_of
-from dpcausal_bayes.models.maxent_laws import MaxentLaw, maxent_rows
+from dpcausal_bayes.models.maxent_laws import MaxentLaw
 from dpcausal_bayes.moment_releases import MomentRelease
-from dpcausal_bayes.synthetic_columns import arm_column, outcome_column, stratum_columns
+from dpcausal_bayes.synthetic_maxent import law_columns
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["GraphicalModel", "private_pgm"]
@@ -65,13 +65,8 @@ class GraphicalModel:
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
             raise ValueError(f"rows is {rows!r}: it must be a whole number, at least 1")
         rng = np.random.default_rng(random_seed)
-        arm, stratum, point = maxent_rows(self._law(), int(rows), rng)
-        schema = self.workload.schema
-        columns = {schema.arm.column: arm_column(schema, arm)}
-        for group in range(len(self.shares)):
-            columns |= stratum_columns(self.workload, group, stratum[:, group], rng)
-        columns[schema.outcome.column] = outcome_column(schema, np.array([-1.0, 1.0])[point])
-        return pd.DataFrame(columns)
+        grid = np.array([-1.0, 1.0])
+        return pd.DataFrame(law_columns(self.workload, self._law(), grid, int(rows), rng))
 
     def _law(self) -> MaxentLaw:
         """Return p(t, y) and p(x_g | t, y), padded to the group of most levels."""

@@ -33,7 +33,22 @@ class Rows(Protocol):
     def __call__(
         self, place: tuple[int, int], rows: int, rng: np.random.Generator
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-        """Return columns, and in which share of rows each was moved to what is possible."""
+        """Draw a table.
+
+        Parameters
+        ----------
+        place : tuple of int
+            Chain and draw of the posterior.
+        rows : int
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        columns : dict of str to ndarray
+            Arm, covariates in the workload's order, outcome.
+        moved : dict of str to float
+            Of columns whose law had to be moved to a possible one, in which share of the rows.
+        """
         ...
 
 

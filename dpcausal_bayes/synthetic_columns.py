@@ -16,7 +16,7 @@ __all__ = [
     "beta_draws",
     "level_column",
     "number_column",
-    "outcome_column",
+    "row_columns",
     "stratum_columns",
 ]
 
@@ -26,6 +26,28 @@ LEAST_SHAPE = 1e-9  # of a beta law: at less it is two points for every purpose
 def arm_column(schema: Schema, treated: NDArray[Any]) -> NDArray[Any]:
     """Return the arms' values, from 0 for control and 1 for treated."""
     return _values(schema.arm.levels)[treated]
+
+
+def row_columns(
+    schema: Schema,
+    arm: NDArray[Any],
+    covariates: dict[str, NDArray[Any]],
+    outcome: NDArray[np.float64],
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of rows, each as the schema names and writes it.
+
+    Parameters
+    ----------
+    schema : Schema
+    arm : ndarray of int
+        0 for control, 1 for treated.
+    covariates : dict of str to ndarray
+        Columns that are written already.
+    outcome : ndarray
+        On [-1, 1]; of two levels -1 and 1.
+    """
+    arms = {schema.arm.column: arm_column(schema, arm)}
+    return arms | covariates | {schema.outcome.column: _outcome(schema, outcome)}
 
 
 def level_column(
@@ -70,7 +92,7 @@ def number_column(covariate: Bounded, scaled: NDArray[np.float64]) -> NDArray[np
     return np.clip(found, covariate.low, covariate.high)  # of rounding
 
 
-def outcome_column(schema: Schema, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+def _outcome(schema: Schema, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return outcomes in their units, from [-1, 1]: of two levels their scores, from -1 and +1."""
     outcome: Any = schema.outcome
     if isinstance(outcome, Bounded):

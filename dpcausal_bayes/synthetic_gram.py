@@ -40,13 +40,7 @@ from numpy.typing import NDArray
 from dpcausal_bayes.columns import Bounded
 from dpcausal_bayes.gram_potential import ConfidentialGram, confidential_gram
 from dpcausal_bayes.gram_workloads import GramWorkload
-from dpcausal_bayes.synthetic_columns import (
-    arm_column,
-    beta_draws,
-    level_column,
-    number_column,
-    outcome_column,
-)
+from dpcausal_bayes.synthetic_columns import beta_draws, level_column, number_column, row_columns
 
 __all__ = ["GramRows"]
 
@@ -74,22 +68,7 @@ class GramRows:
     def __call__(
         self, place: tuple[int, int], rows: int, rng: np.random.Generator
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-        """Draw a table.
-
-        Parameters
-        ----------
-        place : tuple of int
-            Chain and draw.
-        rows : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        columns : dict
-            Arm, covariates in the workload's order, outcome.
-        moved : dict
-            Column -> share of rows whose law was moved to a possible one, where there are any.
-        """
+        """Draw a table: see `dpcausal_bayes.synthesis.Rows`."""
         one = ConfidentialGram(*(part[place[0] * self._draws + place[1]] for part in self._table))
         n = np.maximum(one.records, 1.0)
         share = rng.beta(n[1] + 0.5, n[0] + 0.5)
@@ -112,16 +91,15 @@ class GramRows:
         self, arm: NDArray[np.int64], drawn: dict[str, Array], rng: np.random.Generator
     ) -> dict[str, NDArray[Any]]:
         schema = self._workload.schema
-        columns = {schema.arm.column: arm_column(schema, arm)}
+        covariates = {}
         for field in self._workload.fields:
             values = drawn[field.column]
-            columns[field.column] = (
+            covariates[field.column] = (
                 number_column(field, values)
                 if isinstance(field, Bounded)
                 else level_column(field, values.astype(int), rng)
             )
-        columns[schema.outcome.column] = outcome_column(schema, drawn[schema.outcome.column])
-        return columns
+        return row_columns(schema, arm, covariates, drawn[schema.outcome.column])
 
 
 class _Step(NamedTuple):

@@ -12,11 +12,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from dpcausal_bayes.maxent_potential import tree_form
-from dpcausal_bayes.models.maxent_laws import maxent_law, maxent_rows
-from dpcausal_bayes.synthetic_columns import arm_column, outcome_column, stratum_columns
+from dpcausal_bayes.models.maxent_laws import MaxentLaw, maxent_law, maxent_rows
+from dpcausal_bayes.synthetic_columns import row_columns, stratum_columns
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["MaxentRows"]
+__all__ = ["MaxentRows", "law_columns"]
 
 
 class MaxentRows:
@@ -37,27 +37,32 @@ class MaxentRows:
     def __call__(
         self, place: tuple[int, int], rows: int, rng: np.random.Generator
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-        """Draw a table.
-
-        Parameters
-        ----------
-        place : tuple of int
-            Chain and draw.
-        rows : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        columns : dict
-            Arm, covariates of all groups, outcome.
-        moved : dict
-            Empty: no value had to be moved.
-        """
+        """Draw a table: see `dpcausal_bayes.synthesis.Rows`."""
         law = maxent_law(self._form, self._coefficient[place])
-        arm, stratum, point = maxent_rows(law, rows, rng)
-        schema = self._workload.schema
-        columns = {schema.arm.column: arm_column(schema, arm)}
-        for g in range(len(self._workload.groups)):
-            columns |= stratum_columns(self._workload, g, stratum[:, g], rng)
-        columns[schema.outcome.column] = outcome_column(schema, self._form.grid[point])
-        return columns, {}
+        return law_columns(self._workload, law, self._form.grid, rows, rng), {}
+
+
+def law_columns(
+    workload: CausalWorkload,
+    law: MaxentLaw,
+    grid: NDArray[np.float64],
+    rows: int,
+    rng: np.random.Generator,
+) -> dict[str, NDArray[Any]]:
+    """Draw rows of a law, as columns: arm, covariates of all groups, outcome.
+
+    Parameters
+    ----------
+    workload : CausalWorkload
+    law : MaxentLaw
+        One, whose tables have no leading axes.
+    grid : ndarray, shape (Y,)
+        Values of the outcome on [-1, 1].
+    rows : int
+    rng : numpy.random.Generator
+    """
+    arm, stratum, point = maxent_rows(law, rows, rng)
+    covariates: dict[str, NDArray[Any]] = {}
+    for g in range(len(workload.groups)):
+        covariates |= stratum_columns(workload, g, stratum[:, g], rng)
+    return row_columns(workload.schema, arm, covariates, grid[point])

@@ -13,12 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from dpcausal_bayes.synthetic_columns import (
-    arm_column,
-    beta_draws,
-    outcome_column,
-    stratum_columns,
-)
+from dpcausal_bayes.synthetic_columns import beta_draws, row_columns, stratum_columns
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["StratumRows"]
@@ -49,22 +44,7 @@ class StratumRows:
     def __call__(
         self, place: tuple[int, int], rows: int, rng: np.random.Generator
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-        """Draw a table.
-
-        Parameters
-        ----------
-        place : tuple of int
-            Chain and draw.
-        rows : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        columns : dict
-            Arm, covariates of the strata, outcome.
-        moved : dict
-            Empty: no value had to be moved.
-        """
+        """Draw a table: see `dpcausal_bayes.synthesis.Rows`."""
         share, mean = self._share[place], self._mean[place]
         cell = rng.choice(share.size, size=rows, p=share.ravel() / share.sum())
         arm, stratum = np.divmod(cell, share.shape[1])
@@ -73,8 +53,5 @@ class StratumRows:
             outcome = np.where(rng.random(rows) < (1 + centre) / 2, 1.0, -1.0)
         else:
             outcome = beta_draws(centre, self._dispersion[place][arm], rng)
-        schema = self._workload.schema
-        columns = {schema.arm.column: arm_column(schema, arm)}
-        columns |= stratum_columns(self._workload, self._group, stratum, rng)
-        columns[schema.outcome.column] = outcome_column(schema, outcome)
-        return columns, {}
+        covariates = stratum_columns(self._workload, self._group, stratum, rng)
+        return row_columns(self._workload.schema, arm, covariates, outcome), {}
