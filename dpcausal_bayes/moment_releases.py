@@ -31,7 +31,7 @@ from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.selections import Selection
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "MomentRelease"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "MomentRelease", "check_same_workload"]
 
 FORMAT = "dpcausal_bayes/moment-release"
 FORMAT_VERSION = 1
@@ -252,6 +252,15 @@ class MomentRelease(
             return f"strata={', '.join(strata)}"
         ball = "" if workload.radius is None else f", radius={workload.radius:.4g}"
         return f"columns={len(workload.columns)}{ball}"
+
+
+def check_same_workload(release: Any, workload: Workload) -> None:
+    """Raise unless a release answers a workload, that of a model which is to be refitted."""
+    if not isinstance(release, MomentRelease) or release.workload != workload:
+        raise ValueError(
+            "release has another design than the model: it must be a MomentRelease of the same "
+            "workload"
+        )
 
 
 _FIELD_KINDS: dict[str, Any] = {

@@ -15,7 +15,7 @@ from dpcausal_bayes.models.gram_laws import GramForm, gram_form, gram_law
 from dpcausal_bayes.models.gram_pilot import gram_pilot
 from dpcausal_bayes.models.gram_prior import whitened_student
 from dpcausal_bayes.models.priors import GramPriors
-from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.moment_releases import MomentRelease, check_same_workload
 
 __all__ = ["gram_regression"]
 
@@ -136,11 +136,7 @@ class _Design(NamedTuple):
     noise_aware: bool
 
     def __call__(self, release: MomentRelease) -> dict[str, Any]:
-        if not isinstance(release, MomentRelease) or release.workload != self.workload:
-            raise ValueError(
-                "release has another design than the model: it must be a MomentRelease of the same "
-                "workload"
-            )
+        check_same_workload(release, self.workload)
         noise_sd = release.noise_scale
         if not self.noise_aware:
             _check_definite(release.noisy, self.workload)

@@ -14,7 +14,7 @@ from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_form, maxent_la
 from dpcausal_bayes.models.maxent_pilot import maxent_pilot
 from dpcausal_bayes.models.maxent_records import MaxentRecords, maxent_records
 from dpcausal_bayes.models.priors import MaxentPriors
-from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.moment_releases import MomentRelease, check_same_workload
 from dpcausal_bayes.workload_checks import check_apart
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -163,11 +163,7 @@ class _Design(NamedTuple):
     noise_aware: bool
 
     def __call__(self, release: MomentRelease) -> dict[str, Any]:
-        if not isinstance(release, MomentRelease) or release.workload != self.workload:
-            raise ValueError(
-                "release has another design than the model: it must be a MomentRelease of the same "
-                "workload"
-            )
+        check_same_workload(release, self.workload)
         order = self.records.order
         released, variance = release.noisy[order], release.noise_scale[order] ** 2
         first = maxent_pilot(self.form, self.records, released, variance, release.n)

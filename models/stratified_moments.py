@@ -16,7 +16,7 @@ from dpcausal_bayes.models.priors import MomentPriors
 from dpcausal_bayes.models.strata import stratum_space
 from dpcausal_bayes.models.stratum_laws import StratumLaw
 from dpcausal_bayes.models.surfaces import Surfaces, prior_mean, stratum_law, surfaces
-from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.moment_releases import MomentRelease, check_same_workload
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["stratified_moments"]
@@ -149,11 +149,7 @@ class _Design(NamedTuple):
     noise_aware: bool
 
     def __call__(self, release: MomentRelease) -> dict[str, Any]:
-        if not isinstance(release, MomentRelease) or release.workload != self.workload:
-            raise ValueError(
-                "release has another design than the model: it must be a MomentRelease of the same "
-                "workload"
-            )
+        check_same_workload(release, self.workload)
         if len(self.workload.groups) > 1 and release.mechanism != self.mechanism:
             raise ValueError(
                 "release has noise of another scale than the model, whose groups were pooled for "
