@@ -14,7 +14,6 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from real_data_sets import ACIC_REPS, IHDP_REPS, PUBLIC_BOUNDS, STRATA, load, load_scaled, missing
-from selection_candidates import WEEKS
 
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.schema import Schema
@@ -219,9 +218,9 @@ DESIGNS: tuple[Design, ...] = (
         "twins",
         "Twins, which of a pair is seen depends on gestation (n = 11,400)",
         "probability of death within a year",
-        (WEEKS,),
+        STRATA["twins"]["gestat"],
         [
-            WEEKS,
+            *STRATA["twins"]["gestat"],
             Bounded("dmage", 13, 50),
             Bounded("dmeduc", 0, 17),
             Bounded("cigar", 0, 40),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from compare_designs import Design
+from study_tables import markdown, number
 
 __all__ = ["page"]
 
@@ -25,7 +24,7 @@ def page(rows: pd.DataFrame, designs: list[Design], notes: str = "") -> str:
         *([notes.strip()] if notes else []),
     ]
     parts += ["## The best of each cell", BEST]
-    parts += [_markdown(_verdicts(facts))]
+    parts += [markdown(_verdicts(facts))]
     for design in designs:
         own = facts[facts["data"] == design.name]
         if own.empty:
@@ -33,8 +32,8 @@ def page(rows: pd.DataFrame, designs: list[Design], notes: str = "") -> str:
         units = f", {design.units}" if design.units else ""
         parts += [f"## {design.title}{units}"]
         for epsilon, cell in own.groupby("epsilon"):
-            parts += [f"### epsilon {epsilon:g}", _markdown(_lines(cell))]
-        parts += ["### What the package's errors are made of", _markdown(_parts(rows, design.name))]
+            parts += [f"### epsilon {epsilon:g}", markdown(_lines(cell))]
+        parts += ["### What the package's errors are made of", markdown(_parts(rows, design.name))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -194,21 +193,7 @@ def _root(square: float) -> str:
 
 
 def _number(value: float) -> str:
-    if not np.isfinite(value):
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
-
-
-def _markdown(lines: list[dict[str, str]]) -> str:
-    if not lines:
-        return "No runs."
-    head = list(lines[0])
-    body: list[Any] = [
-        head,
-        ["---"] * len(head),
-        *([line[name] for name in head] for line in lines),
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in body)
+    return number(value, 2)
 
 
 HEAD = """\

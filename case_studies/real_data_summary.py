@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from real_data_sets import BASELINE
+from study_tables import covered, markdown, number, percent, published, rms
 
 HEAVY = 0.05
 NORMAL = 1.96
@@ -22,26 +23,19 @@ PUBLISHED = {"lalonde": "lalonde", "ihdp": "ihdp", "acic": "acic_dgp7", "acic_re
 
 def summary(rows: pd.DataFrame) -> str:
     """Return a section for each data set: releases beside the published method, and confounding."""
-    published = _published()
+    measured = published()
     parts = []
     for data, title in TITLES.items():
         own = rows[rows["data"] == data]
         if own.empty:
             continue
-        table = [_line(data, key, group, published) for key, group in _designs(own)]
-        parts += [f"## {title}", _markdown(table)]
-        parts += ["All budgets together:", _markdown(_pooled(own))]
-        parts += ["Without privacy:", _markdown(_left(own))]
-    if published is None:
+        table = [_line(data, key, group, measured) for key, group in _designs(own)]
+        parts += [f"## {title}", markdown(table)]
+        parts += ["All budgets together:", markdown(_pooled(own))]
+        parts += ["Without privacy:", markdown(_left(own))]
+    if measured is None:
         parts.append(f"No published measurements: there is no {BASELINE.name}.")
     return "\n\n".join(parts)
-
-
-def _published() -> pd.DataFrame | None:
-    if not BASELINE.exists():
-        return None
-    measured = pd.read_csv(BASELINE)
-    return measured[measured["method"] == "causal_na_mi"].set_index(["dataset", "epsilon"])
 
 
 def _designs(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
@@ -55,7 +49,7 @@ def _designs(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
 
 
 def _line(
-    data: str, key: tuple[Any, ...], rows: pd.DataFrame, published: pd.DataFrame | None
+    data: str, key: tuple[Any, ...], rows: pd.DataFrame, measured: pd.DataFrame | None
 ) -> dict[str, str]:
     estimand, bounds, strata, aware, epsilon = key
     declared, causal = (rows["mean"] - rows[name] for name in ("declared", "causal"))
@@ -67,25 +61,25 @@ def _line(
         "noise": "known" if aware else "ignored",
         "epsilon": f"{epsilon:g}",
         "runs": str(len(rows)),
-        "RMSE declared": _number(_rms(declared)),
-        "bias declared": _number(declared.mean()),
-        "RMSE causal": _number(_rms(causal)),
-        "bias causal": _number(causal.mean()),
-        "declared in table's interval": _percent(_covered(rows, "table", "declared")),
-        "declared in reported": _percent(_covered(rows, "super", "declared")),
-        "causal in reported": _percent(_covered(rows, "super", "causal")),
-        "median length": _number(length),
+        "RMSE declared": number(rms(declared)),
+        "bias declared": number(declared.mean()),
+        "RMSE causal": number(rms(causal)),
+        "bias causal": number(causal.mean()),
+        "declared in table's interval": percent(covered(rows, "table", "declared")),
+        "declared in reported": percent(covered(rows, "super", "declared")),
+        "causal in reported": percent(covered(rows, "super", "causal")),
+        "median length": number(length),
     }
     names = ("na_mi RMSE", "na_mi covers", "na_mi length", "RMSE ratio", "length ratio")
     beside = ("", "", "", "", "")
     place = (PUBLISHED[data], epsilon)
-    if published is not None and estimand == "ate" and place in published.index:
-        theirs = published.loc[place]
+    if measured is not None and estimand == "ate" and place in measured.index:
+        theirs = measured.loc[place]
         beside = (
-            _number(theirs["rmse"]),
-            _percent(theirs["coverage"]),
-            _number(theirs["median_len"]),
-            f"1/{theirs['rmse'] / _rms(causal):.1f}",
+            number(theirs["rmse"]),
+            percent(theirs["coverage"]),
+            number(theirs["median_len"]),
+            f"1/{theirs['rmse'] / rms(causal):.1f}",
             f"1/{theirs['median_len'] / length:.1f}",
         )
     return line | dict(zip(names, beside, strict=True))
@@ -111,13 +105,13 @@ def _left(rows: pd.DataFrame) -> list[dict[str, str]]:
                 "": estimand.upper(),
                 "bounds": bounds,
                 "strata": strata,
-                "confounding left: mean": _number(confounding.mean()),
-                "root mean square": _number(_rms(confounding)),
-                "clipping: mean": _number(clipping.mean()),
-                "its root mean square": _number(_rms(clipping)),
+                "confounding left: mean": number(confounding.mean()),
+                "root mean square": number(rms(confounding)),
+                "clipping: mean": number(clipping.mean()),
+                "its root mean square": number(rms(clipping)),
                 "both, of the squared error at epsilon 1": ""
                 if one.empty
-                else _percent(np.mean(gap**2) / _rms(error) ** 2),
+                else percent(np.mean(gap**2) / rms(error) ** 2),
             }
         )
     return table
@@ -149,8 +143,8 @@ def _pooled(rows: pd.DataFrame) -> list[dict[str, str]]:
                 "clipping": clipping,
                 "replications": str(group["rep"].nunique()),
                 "runs": str(len(group)),
-                "declared in table's interval": _percent(_covered(group, "table", "declared")),
-                "declared in reported": _percent(_covered(group, "super", "declared")),
+                "declared in table's interval": percent(covered(group, "table", "declared")),
+                "declared in reported": percent(covered(group, "super", "declared")),
                 "mean error, sd": f"{error.mean():+.2f}" if aware else "",
                 "sd of error, sd": f"{error.std():.2f}" if aware else "",
                 "divergences a run": f"{group['divergences'].mean():.2g}",
@@ -159,26 +153,3 @@ def _pooled(rows: pd.DataFrame) -> list[dict[str, str]]:
             }
         )
     return table
-
-
-def _covered(rows: pd.DataFrame, interval: str, truth: str) -> float:
-    low, high = rows[f"{interval}_low"], rows[f"{interval}_high"]
-    return float(((low <= rows[truth]) & (rows[truth] <= high)).mean())
-
-
-def _rms(errors: pd.Series) -> float:
-    return float(np.sqrt(np.mean(errors**2)))
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-def _markdown(lines: list[dict[str, str]]) -> str:
-    head = list(lines[0])
-    rows = [head, ["---"] * len(head), *([line[name] for name in head] for line in lines)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

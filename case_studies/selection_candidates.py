@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import polars as pl
+from real_data_sets import WEEKS
 
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.custodian.schedule import schedule_for
@@ -24,7 +25,6 @@ from dpcausal_bayes.simulate import SeededNoise
 __all__ = ["CANDIDATES", "Candidates"]
 
 NO_YES = (0, 1)
-WEEKS = Binned("gestat", [16, 24, 26, 28, 30, 32, 34, 36, 38, 40, 48])
 
 
 class Candidates(NamedTuple):

@@ -1,0 +1,210 @@
+"""What studies of many releases share: scaled tables, a posterior as numbers, a file of runs.
+
+A run is a NamedTuple that names a release and its fit, and has a field ``data``; it is one row per
+estimand of the file. Runs that are there are not repeated, so that a study may be stopped at any
+time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from real_data_sets import DATA, DATA_SETS, bounds_of, load, missing
+
+from dpcausal_bayes.estimands import ATE, ATT, estimate
+from dpcausal_bayes.fitter import Fitter
+from dpcausal_bayes.moment_releases import MomentRelease
+from dpcausal_bayes.report import split_sd
+
+__all__ = [
+    "EPSILONS",
+    "ESTIMANDS",
+    "SAMPLER",
+    "Scaled",
+    "append",
+    "finished",
+    "fit_rows",
+    "scaled",
+    "seed_of",
+    "work",
+]
+
+EPSILONS = (0.5, 1.0, 2.0, 5.0)
+ESTIMANDS = (ATE(), ATT())
+SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": False}
+SAMPLER |= {"replicates": False}
+PROGRESS = 20  # runs from one line to the next
+
+
+class Scaled(NamedTuple):
+    """A table whose outcome is on [-1, 1] within its bounds; a binary one is left as it is."""
+
+    table: pd.DataFrame
+    half: float  # of the bounds: what effects are multiplied by
+    truth: dict[str, float]  # in the outcome's own unit
+
+
+@cache
+def scaled(data: str, rep: int, bounds: str) -> Scaled:
+    """Read one replication and scale it.
+
+    Parameters
+    ----------
+    data : str
+    rep : int
+    bounds : "baseline", "public" or "binary"
+        See `real_data_sets.bounds_of`; the last is for an outcome of 0 and 1, which has none.
+    """
+    case = load(data, rep)
+    if bounds == "binary":
+        return Scaled(case.table, 1.0, case.truth)
+    low, high = bounds_of(data, bounds, case.table)
+    centre, half = (low + high) / 2, (high - low) / 2
+    table = case.table.assign(outcome=(case.table["outcome"] - centre) / half)
+    return Scaled(table, half, case.truth)
+
+
+def seed_of(data: str, epsilon: float, number: int) -> int:
+    """Return the seed of a release, the same whatever is released.
+
+    100,000 times the place of the data set, plus 1,000 times that of epsilon, plus the release's
+    number.
+    """
+    return 100_000 * list(DATA_SETS).index(data) + 1_000 * EPSILONS.index(epsilon) + number
+
+
+def fit_rows(
+    run: Any,
+    fitter: Fitter,
+    release: MomentRelease,
+    half: float,
+    facts: Mapping[str, Mapping[str, float]],
+) -> list[dict[str, Any]]:
+    """Fit a release and return a row for each estimand, in the outcome's own unit.
+
+    A row has the run's fields, mean, standard deviations and intervals of the posterior (``super``
+    the population's effect, ``sample`` that on these units, ``table`` what the confidential table
+    would have said), facts, seconds of processor time and divergences. Where a model refuses the
+    effect on these units there is no such interval.
+
+    Parameters
+    ----------
+    run : NamedTuple
+        With a field ``seed``.
+    fitter : Fitter
+    release : MomentRelease
+    half : float
+        What scaled effects are multiplied by.
+    facts : mapping
+        By estimand, what its posterior is held against.
+    """
+    start = time.process_time()  # a machine that others use tells no other time
+    tree = fitter.fit(release, random_seed=run.seed, **SAMPLER)
+    population = estimate(tree, ESTIMANDS, population="super")
+    trees = {"super": population["estimands"], "table": population["confidential_estimands"]}
+    try:
+        trees["sample"] = estimate(tree, ESTIMANDS, population="sample")["estimands"]
+    except ValueError:
+        pass
+    seconds = time.process_time() - start
+    known = {"seconds": seconds, "divergences": int(tree["sample_stats"]["diverging"].sum())}
+    rows = []
+    for one in ESTIMANDS:
+        numbers = _numbers({name: half * drawn[one.name] for name, drawn in trees.items()})
+        rows.append(
+            run._asdict()
+            | {"estimand": one.name}
+            | numbers
+            | {"half": half, **facts[one.name]}
+            | known
+        )
+    return rows
+
+
+def _numbers(draws: dict[str, xr.DataArray]) -> dict[str, float]:
+    sampling, privacy = split_sd(draws["super"], draws["table"])
+    found = {
+        "mean": float(draws["super"].mean()),
+        "sd": float(draws["super"].std(ddof=1)),
+        "sampling_sd": float(sampling),
+        "privacy_sd": float(privacy),
+    }
+    for name in ("super", "sample", "table"):
+        ends = (np.nan, np.nan)
+        if name in draws:
+            ends = np.quantile(draws[name].values, [0.025, 0.975])
+        found |= {f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}
+    return found
+
+
+def finished(path: Path, kind: Any) -> set[Any]:
+    """Return the runs whose rows are all there; what a killed run left half written is dropped.
+
+    Parameters
+    ----------
+    path : Path
+    kind : type
+        Of a run.
+    """
+    if not path.exists():
+        return set()
+    lines = path.read_text("utf-8").split("\n")[:-1]  # what follows the last line end is torn
+    names = list(kind._fields)
+    runs = [tuple(line.split(",")[: len(names)]) for line in lines]
+    counts = Counter(runs)
+    whole = [line for line, run in zip(lines, runs, strict=True) if counts[run] == len(ESTIMANDS)]
+    if len(whole) < len(lines) - 1 or not path.read_text("utf-8").endswith("\n"):
+        text = "".join(f"{line}\n" for line in [*lines[:1], *whole])
+        path.write_text(text, "utf-8") if text else path.unlink()
+    if not whole:
+        return set()
+    rows = pd.read_csv(path).drop_duplicates(names)
+    return {kind(*key) for key in rows[names].itertuples(index=False, name=None)}
+
+
+def append(rows: list[dict[str, Any]], path: Path) -> None:
+    """Add the rows of a run, all at once."""
+    text = pd.DataFrame(rows).to_csv(index=False, header=not path.exists(), float_format="%.8g")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def work(runs: Sequence[Any], path: Path, carry_out: Callable[[Any], list[dict[str, Any]]]) -> None:
+    """Carry out what is not there yet, and say how far it is.
+
+    Parameters
+    ----------
+    runs : sequence of runs
+    path : Path
+    carry_out : callable
+        From a run to its rows.
+    """
+    absent = [data for data in dict.fromkeys(run.data for run in runs) if missing(data)]
+    for data in absent:
+        print(f"{data}: skipped, as its folder is not in {DATA} (set DPCAUSAL_DATA)")
+    runs = [run for run in runs if run.data not in absent]
+    done = finished(path, type(runs[0])) if runs else set()
+    left = [run for run in runs if run not in done]
+    path.parent.mkdir(exist_ok=True)
+    logging.getLogger("pymc").setLevel(logging.WARNING)  # it names what it draws at every release
+    start = time.perf_counter()
+    for number, run in enumerate(left, start=1):
+        append(carry_out(run), path)
+        if number % PROGRESS == 0 or number == len(left):
+            spent = time.perf_counter() - start
+            minutes = spent / number * (len(left) - number) / 60
+            told = ", ".join(f"{name} {value}" for name, value in run._asdict().items())
+            print(
+                f"{len(runs) - len(left) + number}/{len(runs)} runs, {spent / 60:.1f} minutes, "
+                f"about {minutes:.0f} left; {told}",
+                flush=True,
+            )
