@@ -13,7 +13,7 @@ from dpcausal_bayes.calibration import calibrate, replicate
 from dpcausal_bayes.calibration_results import Calibration
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
 from dpcausal_bayes.combining import PooledEstimate, pool
-from dpcausal_bayes.designs import GramDesign, LabelDesign, MomentDesign
+from dpcausal_bayes.designs import GramDesign, LabelDesign, MaxentDesign, MomentDesign
 from dpcausal_bayes.estimands import ATC, ATE, ATT, CATE, CATESlope, estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.fitting import fit, log_densities
@@ -56,6 +56,7 @@ __all__ = [
     "LabelRelease",
     "Laplace",
     "Levels",
+    "MaxentDesign",
     "MomentDesign",
     "MomentRelease",
     "PooledEstimate",

@@ -24,10 +24,11 @@ import xarray as xr
 from rich.progress import track
 
 from dpcausal_bayes.calibration_results import PROBABILITIES, Calibration
-from dpcausal_bayes.designs import GramDesign, LabelDesign, MomentDesign
+from dpcausal_bayes.designs import GramDesign, LabelDesign, MaxentDesign, MomentDesign
 from dpcausal_bayes.estimands import estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.populations.contrasts import Contrast
+from dpcausal_bayes.populations.first_order import FirstOrderPopulation
 from dpcausal_bayes.populations.labels import Population
 from dpcausal_bayes.populations.linear import LinearPopulation
 from dpcausal_bayes.populations.strata import StratifiedPopulation
@@ -35,8 +36,9 @@ from dpcausal_bayes.potential import POPULATIONS
 
 __all__ = ["calibrate", "replicate"]
 
-Design = LabelDesign | MomentDesign | GramDesign
-Truth = Population | StratifiedPopulation | LinearPopulation | Callable[..., Any] | None
+Design = LabelDesign | MomentDesign | MaxentDesign | GramDesign
+Records = Population | StratifiedPopulation | FirstOrderPopulation | LinearPopulation
+Truth = Records | Callable[..., Any] | None
 
 FIELDS = (
     "replication", "population", "estimand", "level", "truth", "mean", "sd", "rank",
@@ -63,8 +65,8 @@ def calibrate(
 
     Parameters
     ----------
-    design : LabelDesign, MomentDesign or GramDesign
-    truth : Population, StratifiedPopulation, LinearPopulation or callable, optional
+    design : LabelDesign, MomentDesign, MaxentDesign or GramDesign
+    truth : a population of `dpcausal_bayes.populations`, or callable, optional
         The population that every table is drawn from; or a function with an argument ``seed`` that
         makes one, for replication j with seed j. By default each replication draws its own from the
         model's prior, so that ranks are uniform if the model is calibrated.
@@ -142,8 +144,8 @@ def replicate(design: Design, truth: Any, index: int, *, seed: int = 0) -> tuple
 
     Parameters
     ----------
-    design : LabelDesign, MomentDesign or GramDesign
-    truth : Population, StratifiedPopulation or LinearPopulation
+    design : LabelDesign, MomentDesign, MaxentDesign or GramDesign
+    truth : a population of `dpcausal_bayes.populations`
         Of a study from the prior, ``design.populations(releases, seed=seed)[index]``.
     index : int
     seed : int

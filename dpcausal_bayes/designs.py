@@ -18,11 +18,14 @@ from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.models.cluster_labels import cluster_labels
 from dpcausal_bayes.models.gram_laws import GramForm, GramLaw, covariance, gram_form, gram_law
 from dpcausal_bayes.models.gram_regression import gram_regression
-from dpcausal_bayes.models.priors import GramPriors
+from dpcausal_bayes.models.maxent_laws import maxent_form, maxent_law
+from dpcausal_bayes.models.maxent_moments import maxent_moments
+from dpcausal_bayes.models.priors import GramPriors, MaxentPriors
 from dpcausal_bayes.models.stratified_moments import stratified_moments
 from dpcausal_bayes.moment_potential import in_units
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.moments import make_moment_release
+from dpcausal_bayes.populations.first_order import FirstOrderPopulation
 from dpcausal_bayes.populations.labels import Population
 from dpcausal_bayes.populations.linear import LinearPopulation, linear_columns
 from dpcausal_bayes.populations.strata import StratifiedPopulation
@@ -31,7 +34,7 @@ from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import SeededNoise, simulate_moments, simulate_release
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["GramDesign", "LabelDesign", "MomentDesign"]
+__all__ = ["GramDesign", "LabelDesign", "MaxentDesign", "MomentDesign"]
 
 INSIDE = 1 - 1e-9  # tanh rounds to 1, where a bounded outcome would be a constant
 _INTERPRETED = Mode(linker="py", optimizer="fast_compile")
@@ -83,7 +86,21 @@ class LabelDesign:
 
 
 @dataclass(frozen=True)
-class MomentDesign:
+class _StudyDesign:
+    """What designs of moment releases share."""
+
+    workload: Any
+    mechanism: GaussianMechanism
+    n: int
+    factory: Callable[[MomentRelease], pm.Model]
+
+    def release(self, table: pd.DataFrame, *, seed: int | np.random.Generator) -> MomentRelease:
+        """Release a simulated table."""
+        return simulate_moments(table, self.workload, self.mechanism, seed=seed)
+
+
+@dataclass(frozen=True)
+class MomentDesign(_StudyDesign):
     """A study whose moments are released: its workload, the mechanism and the number of records.
 
     Parameters
@@ -106,8 +123,6 @@ class MomentDesign:
     """
 
     workload: CausalWorkload
-    mechanism: GaussianMechanism
-    n: int
     factory: Callable[[MomentRelease], pm.Model] = stratified_moments
 
     def populations(self, count: int, *, seed: int) -> list[StratifiedPopulation]:
@@ -153,13 +168,64 @@ class MomentDesign:
             )
         return populations
 
-    def release(self, table: pd.DataFrame, *, seed: int | np.random.Generator) -> MomentRelease:
-        """Release a simulated table."""
-        return simulate_moments(table, self.workload, self.mechanism, seed=seed)
+
+@dataclass(frozen=True)
+class MaxentDesign(_StudyDesign):
+    """A study whose groups of strata are released apart: workload, mechanism, number of records.
+
+    Tables are those of a `FirstOrderPopulation`, whose covariates are listed: for a few groups.
+
+    Parameters
+    ----------
+    workload : CausalWorkload
+        Its groups share no covariate.
+    mechanism : GaussianMechanism
+    n : int
+    factory : callable
+        From a release to its model.
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.populations import stratified_population
+    >>> study = stratified_population()
+    >>> workload = CausalWorkload(study.schema, groups=["a", "b"])
+    >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-6)
+    >>> design = MaxentDesign(workload, mechanism, n=1000)
+    >>> [population.n for population in design.populations(2, seed=1)]
+    [1000, 1000]
+    """
+
+    workload: CausalWorkload
+    factory: Callable[[MomentRelease], pm.Model] = maxent_moments
+
+    def populations(self, count: int, *, seed: int) -> list[FirstOrderPopulation]:
+        """Draw populations from the model's prior."""
+        groups = range(len(self.workload.groups))
+        sizes = [self.workload.n_strata(g) for g in groups]
+        points = 2 if self.workload.binary else 3
+        even = FirstOrderPopulation(
+            workload=self.workload,
+            n=self.n,
+            cell=np.full((2, points), 0.5 / points),
+            level=tuple(np.full((2, size, points), 1 / size) for size in sizes),
+        )
+        model = self.factory(self.release(even.draw(0), seed=0))
+        grid = np.array(model.coords["grid"])
+        form = maxent_form(self.workload, MaxentPriors(), grid)  # the layout
+        drawn = _prior_draws(model, ["coefficient"], count, seed)[0]
+        return [
+            FirstOrderPopulation(
+                workload=self.workload,
+                n=self.n,
+                cell=law.cell,
+                level=tuple(law.level[:, g, : sizes[g]] for g in groups),
+            )
+            for law in (maxent_law(form, c) for c in drawn)
+        ]
 
 
 @dataclass(frozen=True)
-class GramDesign:
+class GramDesign(_StudyDesign):
     """A study whose second moments are released: workload, mechanism and number of records.
 
     Tables are those of a `LinearPopulation`, and are released as they are: a law without bounds
@@ -188,8 +254,6 @@ class GramDesign:
     """
 
     workload: GramWorkload
-    mechanism: GaussianMechanism
-    n: int
     factory: Callable[[MomentRelease], pm.Model] = gram_regression
 
     def populations(self, count: int, *, seed: int) -> list[LinearPopulation]:

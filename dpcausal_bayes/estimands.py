@@ -45,7 +45,10 @@ def estimate(
     on these very units: each unit's outcome in its own arm is what the confidential table holds,
     drawn given the release, and its outcome in the other arm is drawn from the law of the other arm
     in its cluster or stratum. **That takes a unit's two potential outcomes to be independent given
-    its cluster or stratum**; no data say how they go together.
+    its cluster or stratum**; no data say how they go together. Groups of covariates that were
+    released apart have no strata in common: there potential outcomes are taken to be independent
+    given the covariates, and the mean of missing outcomes as normal given the table's moments (also
+    of an outcome of two levels), see `dpcausal_bayes.maxent_units`.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ from dpcausal_bayes.privatise import NoiseSource
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["LATTICE", "make_moment_release", "table_moments"]
+__all__ = ["LATTICE", "make_moment_release", "record_strata", "table_moments"]
 
 
 def table_moments(table: pd.DataFrame, workload: Workload) -> NDArray[np.int64]:
@@ -74,13 +74,43 @@ def table_moments(table: pd.DataFrame, workload: Workload) -> NDArray[np.int64]:
     sums = []
     for group in range(len(workload.groups)):
         n_strata = workload.n_strata(group)
-        cell = arm * n_strata + _strata(table, workload, group)
+        cell = arm * n_strata + record_strata(table, workload, group)
         totals = [_sums(cell, part, 2 * n_strata) for part in parts]
         sums.append(np.stack(totals, axis=-1).ravel())
     if not workload.binary:
         square = np.floor(parts[1] ** 2 / LATTICE + 0.5) - LATTICE // 2
         sums.append(_sums(arm, square, 2))
     return np.concatenate(sums)
+
+
+def record_strata(
+    table: pd.DataFrame, workload: CausalWorkload, group: int = 0
+) -> NDArray[np.int64]:
+    """Return each record's stratum in a group: the last covariate runs fastest.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame, n rows
+    workload : CausalWorkload
+    group : int
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.columns import Arm
+    >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Levels("y", [0, 1]),
+    ...                 covariates=[Categories("sex", ["f", "m"]), Binned("age", [0, 40, 90])])
+    >>> table = pd.DataFrame({"sex": ["f", "m", "m"], "age": [40, 2, 90]})
+    >>> record_strata(table, CausalWorkload(schema, strata=["sex", "age"])).tolist()
+    [1, 2, 3]
+    """
+    stratum = np.zeros(len(table), dtype=np.int64)
+    for covariate in workload.covariates(group):
+        stratum = stratum * len(covariate.labels) + _place(table, covariate)
+    return stratum
 
 
 def make_moment_release(
@@ -212,14 +242,6 @@ def _gram_columns(table: pd.DataFrame, workload: GramWorkload) -> list[NDArray[n
 
 def _signs(inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.where(inside, float(LATTICE), -float(LATTICE))
-
-
-def _strata(table: pd.DataFrame, workload: CausalWorkload, group: int) -> NDArray[np.int64]:
-    """Return each record's stratum in a group: the last covariate runs fastest."""
-    stratum = np.zeros(len(table), dtype=np.int64)
-    for covariate in workload.covariates(group):
-        stratum = stratum * len(covariate.labels) + _place(table, covariate)
-    return stratum
 
 
 def _place(table: pd.DataFrame, covariate: Categories | Binned) -> NDArray[np.int64]:

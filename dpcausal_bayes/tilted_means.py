@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.models.maxent_laws import MaxentForm, MaxentLaw, maxent_law
 
-__all__ = ["StratumMeans", "stratum_means"]
+__all__ = ["StratumMeans", "law_means", "stratum_means"]
 
 Array = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ def stratum_means(form: MaxentForm, c: Array) -> StratumMeans:
     """
     groups, levels = form.contrasts.shape[:2]
     step = max(1, MOST_NUMBERS // (max(groups, 4) * TERMS[0] * (len(form.grid) + levels)))
-    parts = [_means(form, maxent_law(form, c[i : i + step])) for i in range(0, len(c), step)]
+    parts = [law_means(form, maxent_law(form, c[i : i + step])) for i in range(0, len(c), step)]
     return StratumMeans(
         np.concatenate([part.mean for part in parts]),
         np.concatenate([part.weight for part in parts]),
@@ -73,8 +73,25 @@ def stratum_means(form: MaxentForm, c: Array) -> StratumMeans:
     )
 
 
-def _means(form: MaxentForm, law: MaxentLaw, terms: tuple[int, ...] = TERMS) -> StratumMeans:
-    """Return the means of some laws; where a sum of few terms will not do, with more of them."""
+def law_means(
+    form: MaxentForm, law: MaxentLaw, *, power: int = 1, terms: tuple[int, ...] = TERMS
+) -> StratumMeans:
+    """Return mean potential outcomes of some laws, or means of their squares.
+
+    Covariates are those of a law's two tables, outcomes those of its tilts and base: these may be
+    of different laws.
+
+    Parameters
+    ----------
+    form : MaxentForm
+    law : MaxentLaw
+        Of arrays with one leading axis.
+    power : 1 or 2
+        Of the outcome.
+    terms : tuple of int
+        Numbers of terms; where a sum of few will not do, the next are taken.
+    """
+    values = form.grid**power
     kept = np.arange(form.contrasts.shape[1]) < form.sizes[:, None]
     share = law.cell / law.cell.sum(-1, keepdims=True)  # p(y | a)
     of_level = (law.level @ share[..., None, :, None])[..., 0]  # p(x_g | a), (S, 2, G, L)
@@ -84,7 +101,7 @@ def _means(form: MaxentForm, law: MaxentLaw, terms: tuple[int, ...] = TERMS) -> 
     sums = []
     for t in range(2):
         place, centre, half = _places(law.tilt[:, t], kept)
-        sums.append((place, *_series(form.grid, law.base[:, t], centre, half, terms[0])))
+        sums.append((place, *_series(form.grid, values, law.base[:, t], centre, half, terms[0])))
     error = np.maximum(sums[0][2], sums[1][2])
     done = (error < ERROR) | (len(terms) == 1)
     worst = float(error[done].max(initial=0.0))
@@ -94,7 +111,8 @@ def _means(form: MaxentForm, law: MaxentLaw, terms: tuple[int, ...] = TERMS) -> 
             own = (law.level[done, a], share[done, a], of_level[done, a])
             mean[done, a, t] = _averaged(*own, phase, coefficients[done], kept)
     if not done.all():
-        rest = _means(form, MaxentLaw(*(part[~done] for part in law)), terms[1:])
+        left = MaxentLaw(*(part[~done] for part in law))
+        rest = law_means(form, left, power=power, terms=terms[1:])
         mean[~done], worst = rest.mean, max(worst, rest.error)
     return StratumMeans(mean, weight, worst)
 
@@ -109,7 +127,7 @@ def _places(tilt: Array, kept: NDArray[np.bool_]) -> tuple[Array, Array, Array]:
 
 
 def _series(
-    grid: Array, base: Array, centre: Array, half: Array, terms: int
+    grid: Array, values: Array, base: Array, centre: Array, half: Array, terms: int
 ) -> tuple[NDArray[np.complex128], Array]:
     """Return the trigonometric sums (S, terms) of an arm's means, and their errors (S,)."""
 
@@ -117,7 +135,7 @@ def _series(
         tilt = centre[:, None] + half[:, None] * place
         logit = base[:, None, :] + tilt[..., None] * grid
         chance = np.exp(logit - logit.max(-1, keepdims=True))
-        return (chance @ grid) / chance.sum(-1)
+        return (chance @ values) / chance.sum(-1)
 
     nodes, inverse, between, basis = _basis(terms)
     both = mean_at(nodes) @ inverse.T

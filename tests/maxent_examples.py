@@ -3,8 +3,11 @@
 import itertools
 
 import numpy as np
+import xarray as xr
 
 from dpcausal_bayes.columns import Arm, Bounded, Categories, Levels
+from dpcausal_bayes.facts import public_facts
+from dpcausal_bayes.manifest import write_manifest
 from dpcausal_bayes.models.maxent_laws import maxent_form, maxent_law
 from dpcausal_bayes.models.maxent_records import maxent_records
 from dpcausal_bayes.models.priors import MaxentPriors
@@ -37,6 +40,20 @@ LAYOUTS = {
 def coefficients(form, n=None, seed=0, width=0.7):
     shape = (len(form.centre),) if n is None else (n, len(form.centre))
     return form.centre + width * form.scale * np.random.default_rng(seed).standard_normal(shape)
+
+
+def tree_of(model, release, form, c):
+    """Return a tree whose posterior and prior are given coefficients (chain, draw, K)."""
+    dims = ("chain", "draw", "term")
+    spread = np.ones((*c.shape[:2], len(form.median))) * form.median
+    draws = xr.Dataset(
+        {"coefficient": (dims, c), "spread": (("chain", "draw", "group"), spread)},
+        coords={"term": list(form.labels), "group": list(form.spreads)},
+    )
+    facts = public_facts(release, model)
+    tree = xr.DataTree.from_dict({"posterior": draws, "prior": draws, "constant_data": facts})
+    tree.attrs["manifest"] = write_manifest(model, release, 1)
+    return tree
 
 
 class Enumerated:

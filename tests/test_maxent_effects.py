@@ -7,11 +7,9 @@ import xarray as xr
 
 from dpcausal_bayes import ATE, ATT, balance, estimate, overlap
 from dpcausal_bayes.columns import Arm, Binned, Bounded
-from dpcausal_bayes.facts import public_facts
 from dpcausal_bayes.first_order import unseen_confounding
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
-from dpcausal_bayes.manifest import write_manifest
-from dpcausal_bayes.maxent_potential import maxent_table
+from dpcausal_bayes.maxent_table import maxent_table
 from dpcausal_bayes.models.maxent_laws import maxent_form, maxent_law
 from dpcausal_bayes.models.maxent_moments import maxent_moments
 from dpcausal_bayes.models.maxent_pilot import maxent_pilot
@@ -21,7 +19,7 @@ from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_moments
 from dpcausal_bayes.tilted_means import stratum_means
 from dpcausal_bayes.workloads import CausalWorkload
-from maxent_examples import LAYOUTS, Enumerated, coefficients, layout_of, workload_of
+from maxent_examples import LAYOUTS, Enumerated, coefficients, layout_of, tree_of, workload_of
 from moment_trees import make_release, make_tree, make_workload
 
 
@@ -85,16 +83,7 @@ def by_hand(request):
     model = maxent_moments(release)
     rng = np.random.default_rng(9)
     c = centre + 0.02 * form.scale * rng.standard_normal((2, 150, len(centre)))
-    dims = ("chain", "draw", "term")
-    spread = np.ones((2, 150, 2)) * form.median
-    draws = xr.Dataset(
-        {"coefficient": (dims, c), "spread": (("chain", "draw", "group"), spread)},
-        coords={"term": list(form.labels), "group": list(form.spreads)},
-    )
-    facts = public_facts(release, model)
-    tree = xr.DataTree.from_dict({"posterior": draws, "prior": draws, "constant_data": facts})
-    tree.attrs["manifest"] = write_manifest(model, release, 1)
-    return tree, form, c, release
+    return tree_of(model, release, form, c), form, c, release
 
 
 def test_estimates_are_those_of_each_draws_law(by_hand):
@@ -133,7 +122,8 @@ def test_the_tables_effect_is_what_its_moments_say(by_hand):
 def test_tables_drawn_given_the_release_are_its_conditional_law(by_hand):
     tree, form, c, release = by_hand
     one = np.broadcast_to(c[0, 0], (4000, c.shape[-1]))
-    records, table = maxent_table(tree, form, one, np.random.default_rng(2))
+    records, n, table = maxent_table(tree, form, one, np.random.default_rng(2))
+    assert n == release.n
     law = maxent_law(form, c[0, 0])
     covariance = release.n * records.covariance(law)
     noise = np.diag(release.noise_scale[records.order] ** 2)
@@ -145,9 +135,27 @@ def test_tables_drawn_given_the_release_are_its_conditional_law(by_hand):
     np.testing.assert_allclose(table.std(0), sd, rtol=0.08, atol=1e-6)
 
 
-def test_these_very_units_are_refused_with_a_remedy(by_hand):
-    with pytest.raises(ValueError, match=r'population is "sample".*one joint group'):
-        estimate(by_hand[0], [ATE()], population="sample")
+def test_effects_on_these_very_units(by_hand):
+    """About the population's, whose table is the law's own; narrower where outcomes are known."""
+    tree, _, _, _ = by_hand
+    asked = [ATE(), ATT(), ATE(by="x0"), ATT(by="x1")]
+    ours, population = (estimate(tree, asked, population=p) for p in ("sample", "super"))
+    unit = 2.0 if by_hand[1].binary else 1.0  # of an effect, to the outcome's half width
+    for one in asked:
+        drawn, other = ours["estimands"][one.name], population["estimands"][one.name]
+        assert drawn.dims == other.dims
+        gap = np.abs(drawn.mean(["chain", "draw"]) - other.mean(["chain", "draw"]))
+        assert unit * float(gap.max()) < 0.02
+        assert (drawn.std(["chain", "draw"]) > 0).all()
+    everybody, by_level = ours["estimands"]["ate"], ours["estimands"]["ate_by_x0"]
+    assert (by_level.min("x0") <= everybody).all()
+    assert (everybody <= by_level.max("x0")).all()
+    assert "sum of those that are missing is normal" in ours["estimands"].attrs["assumption"]
+    assert "missing" not in population["estimands"].attrs["assumption"]
+    xr.testing.assert_equal(
+        ours["confidential_estimands"].to_dataset(),
+        population["confidential_estimands"].to_dataset(),
+    )
 
 
 def test_tables_of_strata_are_refused_with_a_remedy(by_hand):

@@ -41,6 +41,14 @@ def moments(study: StratifiedPopulation, *, epsilon: float, n: int | None = None
     return dpc.MomentDesign(asked, mechanism, n=n)
 
 
+def groups(*, n: int, epsilon: float, binary: bool):
+    """Design of a moment release of three groups of 4, 3 and 2 levels."""
+    study = stratified_population(covariates={"a": 4, "b": 3, "c": 2}, n=n, binary=binary)
+    asked = dpc.CausalWorkload(study.schema, groups=["a", "b", "c"])
+    mechanism = dpc.GaussianMechanism.calibrated(asked, epsilon=epsilon, delta=1 / n**2)
+    return dpc.MaxentDesign(asked, mechanism, n=n)
+
+
 def labels(trial: Any, *, epsilon: float):
     """Design of a label release of a population."""
     mechanism = dpc.ClusterDP.calibrated(trial.schema, epsilon=epsilon)
@@ -74,6 +82,17 @@ def from_prior() -> list[Study]:
             Study(f"12 strata, bounded, {regime}", moments(bounded, epsilon=epsilon), None, split),
             Study(f"12 strata, binary, {regime}", moments(binary, epsilon=epsilon), None, split),
             Study(f"no strata, bounded, {regime}", moments(one, epsilon=epsilon)),
+        ]
+    levels = [*HEADLINES, dpc.ATE(by="a"), dpc.ATT(by="c")]
+    for n, epsilon, regime in ((1_000, 0.5, "noise"), (20_000, 3.0, "sampling")):
+        studies += [
+            Study(
+                f"3 groups, {outcome}, {regime}",
+                groups(n=n, epsilon=epsilon, binary=outcome == "binary"),
+                None,
+                levels,
+            )
+            for outcome in ("binary", "bounded")
         ]
     small = binary_population(clusters=6, units_per_cluster=40)
     large = binary_population(clusters=6, units_per_cluster=2000)

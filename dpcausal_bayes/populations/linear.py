@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pandas as pd
 import xarray as xr
-from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Bounded, Categories
@@ -16,6 +15,7 @@ from dpcausal_bayes.gram_means import ConfidentialGram, DrawnMeans, Levels, draw
 from dpcausal_bayes.gram_potential import means_of
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.populations.contrasts import Contrast
+from dpcausal_bayes.populations.records import keep
 
 __all__ = ["LinearPopulation", "linear_columns"]
 
@@ -89,8 +89,7 @@ class LinearPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 raise ValueError(
                     f"LinearPopulation.{name} has shape {array.shape}: it must be {shape}, finite"
                 )
-            array.flags.writeable = False
-            force_setattr(self, name, array)
+            keep(self, name, array)
         if min(self.share) < 0 or abs(self.share.sum() - 1) > 1e-9:
             raise ValueError(f"LinearPopulation.share is {self.share}: shares must sum to 1")
         if np.linalg.eigvalsh(self.covariance).min() <= 0:

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 import xarray as xr
-from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Bounded, Categories
 from dpcausal_bayes.populations.contrasts import Contrast, weigh
+from dpcausal_bayes.populations.records import check_records, keep, sample_contrast
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -79,17 +79,7 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                     f"StratifiedPopulation draws levels, and covariate {covariate.column!r} has "
                     "bins or an `other` level: declare Categories(column, levels)"
                 )
-        twice = {"y0", "y1"} & set(self.schema.columns)
-        if twice:
-            raise ValueError(
-                f"StratifiedPopulation.schema has a column {min(twice)!r}: y0 and y1 are the names "
-                "of the potential outcomes; rename it"
-            )
-        n: Any = self.n
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-            raise ValueError(
-                f"StratifiedPopulation.n is {n!r}: it must be a whole number, 0 or more"
-            )
+        check_records("StratifiedPopulation", self.schema, self.n)
         low, high = _range(self.schema)  # refuses other outcomes
         strata = self.workload.n_strata()
         share = self._array("share", (strata,), 0.0, 1.0)
@@ -120,8 +110,7 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 f"StratifiedPopulation.{field} runs from {array.min():.4g} to {array.max():.4g}: "
                 f"it must lie {'strictly ' * inside}between {low:g} and {high:g}"
             )
-        array.flags.writeable = False
-        force_setattr(self, field, array)
+        keep(self, field, array)
         return array
 
     def __repr__(self) -> str:
@@ -221,8 +210,7 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             As `truth`; what ``estimate(..., population="sample")`` is after. A level of ``by``
             that nobody has keeps the superpopulation's effect.
         """
-        schema = self.schema
-        cell = (table[schema.arm.column] == schema.arm.treated).to_numpy(np.int64)
+        stratum = np.zeros(len(table), dtype=np.int64)
         for covariate in self._covariates:
             known = list(covariate.levels)
             codes = pd.Index(known).get_indexer(table[covariate.column])
@@ -231,16 +219,9 @@ class StratifiedPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                     f"column {covariate.column!r} of table has values that are not among {known}: "
                     "take a table from draw()"
                 )
-            cell = cell * len(known) + codes
-        size = np.bincount(cell, minlength=2 * len(self.share))
-        value = _values(schema)
-        potential = [table[one].map(value) if value else table[one] for one in ("y0", "y1")]
-        total = np.stack([np.bincount(cell, y.to_numpy(float), len(size)) for y in potential])
-        # nobody's mean has no weight, but in a split by a covariate
-        expected = np.tile(self.mean, 2)
-        mean = np.where(size > 0, total / np.maximum(size, 1), expected)
-        mean = mean.reshape(2, 2, -1).swapaxes(0, 1)  # assigned, arm, stratum
-        return weigh(estimand, mean, size.reshape(2, -1), self.workload.factors())
+            stratum = stratum * len(known) + codes
+        factors = self.workload.factors()
+        return sample_contrast(estimand, table, self.schema, stratum, self.mean, factors)
 
 
 def _range(schema: Schema) -> tuple[float, float]:
@@ -249,11 +230,3 @@ def _range(schema: Schema) -> tuple[float, float]:
     if isinstance(outcome, Bounded):
         return outcome.low, outcome.high
     return min(outcome.values), max(outcome.values)
-
-
-def _values(schema: Schema) -> dict[Any, float] | None:
-    """Return the value of each level of a binary outcome; a bounded one is its own value."""
-    outcome: Any = schema.outcome
-    if isinstance(outcome, Bounded):
-        return None
-    return dict(zip(outcome.levels, outcome.values, strict=True))
