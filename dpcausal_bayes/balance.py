@@ -2,6 +2,7 @@ r"""Balance: how far apart the arms are in each covariate, as the release tells 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from numpy.typing import NDArray
 from dpcausal_bayes.gram_potential import confidential_gram
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.manifest import read_manifest
+from dpcausal_bayes.maxent_potential import coefficient_draws, tree_form
+from dpcausal_bayes.maxent_table import cell_moments, maxent_table
 from dpcausal_bayes.models.confidential_moments import confidential_moments
 from dpcausal_bayes.potential import generator
+from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["balance", "love_plot"]
 
@@ -68,11 +72,13 @@ def balance(tree: xr.DataTree, *, ci_prob: float = 0.95) -> pd.DataFrame:
             "the tree is of a label release, which holds no covariates: balance needs a moment "
             "release"
         )
+    rng = generator(manifest, "balance", None)
     if isinstance(workload, GramWorkload):
         labels, mean, variance = _of_gram(tree, workload)
+    elif "grid" in tree["constant_data"].coords:
+        labels, mean, variance = _of_levels(_maxent_shares(tree, workload, rng))
     else:
-        rng = generator(manifest, "balance", None)
-        labels, mean, variance = _of_strata(tree, rng)
+        labels, mean, variance = _of_levels([_stratum_shares(tree, rng)])
     if not labels:
         raise ValueError("the release has no covariates: name some in its workload")
     pooled = np.sqrt(np.maximum(variance.mean(1), 1e-12))
@@ -138,21 +144,41 @@ def _of_gram(tree: xr.DataTree, workload: GramWorkload) -> tuple[list[str], Arra
     return [feature.label for feature in workload.features], table.mean[..., :-1], variance
 
 
-def _of_strata(tree: xr.DataTree, rng: np.random.Generator) -> tuple[list[str], Array, Array]:
-    """Return the same of the levels that strata are made of, from masses."""
+def _of_levels(
+    groups: Sequence[tuple[Array, Mapping[str, Sequence[str]]]],
+) -> tuple[list[str], Array, Array]:
+    """Return the same of covariates' levels, from shares of strata (S, 2, L) and their labels."""
+    labels: list[str] = []
+    found = []
+    for share, factors in groups:
+        for name, factor in factors.items():
+            for level in dict.fromkeys(factor):
+                labels.append(f"{name}={level}")
+                found.append(share @ (np.asarray(factor) == level).astype(float))
+    mean = np.stack(found, axis=-1) if found else np.empty((*groups[0][0].shape[:-1], 0))
+    return labels, mean, np.maximum(mean * (1 - mean), 0)
+
+
+def _maxent_shares(
+    tree: xr.DataTree, workload: CausalWorkload, rng: np.random.Generator
+) -> list[tuple[Array, Mapping[str, Sequence[str]]]]:
+    """Return each group's, of a model of several."""
+    form, c = tree_form(tree), coefficient_draws(tree, "posterior")
+    mass = cell_moments(workload, maxent_table(tree, form, c, rng))[0][..., 1:]
+    groups = np.split(mass, np.cumsum(form.sizes)[:-1], axis=-1)
+    return [(own / own.sum(-1, keepdims=True), workload.factors(g)) for g, own in enumerate(groups)]
+
+
+def _stratum_shares(
+    tree: xr.DataTree, rng: np.random.Generator
+) -> tuple[Array, Mapping[str, Sequence[str]]]:
+    """Return those of the one group that a model has."""
     mass = confidential_moments(tree, rng).sel(part="mass", drop=True)
     mass = mass.transpose("chain", "draw", "arm", "stratum").sel(arm=["control", "treated"])
     share = (mass / mass.sum("stratum")).values.reshape(-1, *mass.shape[2:])
-    constant = tree["constant_data"].to_dataset()
-    labels: list[str] = []
-    members = []
-    for name, coord in constant.coords.items():
-        if coord.dims == ("stratum",) and name != "stratum":
-            factor = coord.sel(stratum=mass["stratum"].values).values
-            for level in dict.fromkeys(factor):
-                labels.append(f"{name}={level}")
-                members.append(factor == level)
-    if not labels:
-        return [], share, share
-    level_share = share @ np.array(members, dtype=float).T
-    return labels, level_share, np.maximum(level_share * (1 - level_share), 0)
+    factors = {
+        str(name): coord.sel(stratum=mass["stratum"].values).values
+        for name, coord in tree["constant_data"].to_dataset().coords.items()
+        if coord.dims == ("stratum",) and name != "stratum"
+    }
+    return share, factors

@@ -158,10 +158,25 @@ def test_effects_on_these_very_units(by_hand):
     )
 
 
-def test_tables_of_strata_are_refused_with_a_remedy(by_hand):
-    for asked in (overlap, balance):
-        with pytest.raises(ValueError, match=r"maxent_moments model.*stratified_moments"):
-            asked(by_hand[0])
+def test_strata_in_common_are_refused_with_a_remedy(by_hand):
+    with pytest.raises(ValueError, match=r"maxent_moments model.*stratified_moments"):
+        overlap(by_hand[0])
+
+
+def test_balance_is_that_of_each_groups_levels(by_hand):
+    """Drawn about the law of the release, by enumeration of its records."""
+    tree, _, _, release = by_hand
+    found = balance(tree)
+    assert found.index.tolist() == ["x0=0", "x0=1", "x1=0", "x1=1", "x1=2"]
+    centre = coefficients(by_hand[1], seed=8, width=0.3)
+    _, weight = Enumerated(by_hand[1], centre).means()
+    share = weight[:, 1:] / weight[:, :1]
+    expected = (share[1] - share[0]) / np.sqrt((share * (1 - share)).mean(0))
+    sd = np.sqrt(4 / release.n)  # of a difference that is not known better than from the table
+    assert np.abs(found["mean"] - expected).max() < 2 * sd
+    assert np.abs(expected).max() > 4 * sd
+    assert (found["sd"] > 0).all()
+    np.testing.assert_allclose(found.loc["x0=0", "mean"], -found.loc["x0=1", "mean"])
 
 
 def test_warning_names_what_is_not_seen_and_the_cure(by_hand):
