@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from compare_designs import Design
-from study_tables import markdown, number
+from study_tables import markdown, number, share_error
 
 __all__ = ["page"]
 
@@ -82,7 +82,7 @@ def measured(rows: pd.DataFrame) -> pd.DataFrame:
                 "bias": float(error.mean()),
                 "bias_se": float(error.std() / np.sqrt(max(len(error), 1))),
                 "coverage": float(covers.mean()),
-                "coverage_se": _share_error(covers),
+                "coverage_se": share_error(float(covers.mean()), len(covers)),
                 "length": float((group["high"] - group["low"]).median()),
                 "excludes": float(excludes.mean()),
                 "seconds": float(group["seconds"].median()),
@@ -96,12 +96,6 @@ def best(cell: pd.DataFrame) -> pd.Series | None:
     able = cell[cell["fair"] & (cell["protects"] == "record")]
     able = able[able["coverage"] >= LEAST_COVERAGE]
     return None if able.empty else able.loc[able["rmse"].idxmin()]
-
-
-def _share_error(seen: pd.Series) -> float:
-    """Return a share's standard error, that of half a success more and half a failure more."""
-    share = (seen.sum() + 0.5) / (len(seen) + 1)
-    return float(np.sqrt(share * (1 - share) / len(seen)))
 
 
 def _lines(cell: pd.DataFrame) -> list[dict[str, str]]:

@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 from real_data_sets import BASELINE
 
-__all__ = ["covered", "markdown", "number", "percent", "published", "rms", "rms_error"]
+__all__ = [
+    "covered",
+    "markdown",
+    "number",
+    "percent",
+    "published",
+    "rms",
+    "rms_error",
+    "share_error",
+]
 
 
 def published() -> pd.DataFrame | None:
@@ -33,6 +42,12 @@ def rms_error(errors: pd.Series) -> float:
     if len(errors) < 2:
         return np.nan
     return float(np.std(errors**2, ddof=1) / (2 * rms(errors) * np.sqrt(len(errors))))
+
+
+def share_error(share: float, runs: int) -> float:
+    """Return a share's standard error, that of half a success more and half a failure more."""
+    shrunk = (share * runs + 0.5) / (runs + 1)
+    return float(np.sqrt(shrunk * (1 - shrunk) / runs))
 
 
 def number(value: float, digits: int = 3) -> str:
