@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from comparators.features import cells
 from comparators.features import records as rows_of
 from numpy.typing import NDArray
 from study_runs import ESTIMANDS
@@ -20,7 +21,7 @@ from dpcausal_bayes.models.maxent_pilot import maxent_pilot
 from dpcausal_bayes.models.maxent_records import maxent_records
 from dpcausal_bayes.models.priors import MaxentPriors
 from dpcausal_bayes.moments import LATTICE, table_moments
-from dpcausal_bayes.populations.tables import cell_sums, table_contrast
+from dpcausal_bayes.populations.tables import table_contrast
 from dpcausal_bayes.tilted_means import stratum_means
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -101,8 +102,8 @@ def maximum_entropy(table: pd.DataFrame, workload: Workload, reach: int = 1) -> 
 
     On the model's default grid, as fine whatever the reach; twice and four times as fine and so on
     where an arm's outcome varies by less than half a step, so that no law on the grid has its mean
-    and variance. Gauss-Newton steps with flat priors; that the law's moments are the table's is
-    checked.
+    and variance. Rows of a stratum that lacks an arm are left out, as `table_contrast` leaves them
+    out. Gauss-Newton steps with flat priors; that the law's moments are the table's is checked.
 
     Parameters
     ----------
@@ -113,12 +114,11 @@ def maximum_entropy(table: pd.DataFrame, workload: Workload, reach: int = 1) -> 
     Raises
     ------
     ValueError
-        A stratum that lacks an arm; no such law was found.
+        No such law was found.
     """
     assert isinstance(workload, CausalWorkload)
+    table = _with_both_arms(table, workload)
     moments = _moments(_shrunk(table, reach), workload)
-    if any((cell_sums(workload, cells)[0] < 0.5).any() for cells in workload.split(moments)[0]):
-        raise ValueError("a stratum lacks an arm, so that its law is not determined: cut coarser")
     for finer in (1,) if workload.binary else FINER:
         steps = 1 if workload.binary else finer * reach * (GRID_POINTS - 1)
         form = maxent_form(workload, MaxentPriors(), np.linspace(-1, 1, steps + 1))
@@ -142,6 +142,14 @@ def _matching(
     noise = np.full(len(moments), NOISE**2)
     c = maxent_pilot(form._replace(scale=FLAT * form.scale), records, moments, noise, n).location
     return c, float(np.abs(n * records.mean(maxent_law(form, c)) - moments).max())
+
+
+def _with_both_arms(table: pd.DataFrame, workload: CausalWorkload) -> pd.DataFrame:
+    arm, kept = workload.schema.arm.column, pd.Series(True, index=table.index)
+    for group in range(len(workload.groups)):
+        codes = [cells(table[field.column], field) for field in workload.covariates(group)]
+        kept &= table.groupby(codes)[arm].transform("nunique") == 2
+    return table[kept]
 
 
 def _shrunk(table: pd.DataFrame, reach: int) -> pd.DataFrame:
