@@ -20,6 +20,9 @@ __all__ = ["GramPilot", "gram_pilot"]
 
 STEPS = 60
 CONVERGED = 1e-4  # gain in log density
+# Prior scales that a step may move a coefficient by. Where noise leaves next to nothing of a
+# column's residual variance its row is drawn far out, into tails so flat that no step leads back.
+FARTHEST = 3.0
 DIFFERENCE = 1e-5  # of a coefficient, for central differences
 AT_ONCE = 128  # coefficients whose differences are taken at a time
 
@@ -63,7 +66,8 @@ def gram_pilot(
         precision = jacobian.T @ jacobian + np.diag(weight)
         slope = jacobian.T @ residual(c) - weight * (c - form.centre)
         step = np.linalg.solve(precision, slope)
-        length, new = 1.0, objective(c + step)
+        length = min(1.0, FARTHEST / float(np.abs(step / form.scale).max()))
+        new = objective(c + length * step)
         while length > 1e-3 and not new > best:
             length /= 2
             new = objective(c + length * step)

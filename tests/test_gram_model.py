@@ -146,6 +146,25 @@ def test_pilot_of_hardly_any_noise_finds_the_table():
     assert workload.gram(fitted).shape == (2, 9, 9)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_pilot_does_not_stray_into_flat_tails(seed):
+    """Laws of the prior, heavy tails and all, and little noise: the mode is no worse than truth."""
+    form, n, rng = FORMS["cube"], 20_000, np.random.default_rng(seed)
+    stretch = np.sqrt(form.degrees / rng.chisquare(form.degrees, len(form.tails)))
+    c = form.centre + (coefficients(form, seed=seed) - form.centre) * (
+        1 - form.tails.sum(0) + stretch @ form.tails
+    )
+    sd = np.full(len(form.pairs) * 2, 4.0)
+    released = rng.normal(n * expected(form, gram_law(form, c, np)), sd)
+
+    def log_posterior(c):
+        fit = (released - n * expected(form, gram_law(form, c, np))) / sd
+        return log_prior(form, c) - 0.5 * (fit**2).sum()
+
+    found = gram_pilot(form, released, sd, n).location
+    assert log_posterior(found) > log_posterior(c)
+
+
 def test_names_and_dims():
     release = release_of("ball")
     model = gram_regression(release)
