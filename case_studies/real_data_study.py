@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from real_data_sets import DATA_SETS, ROOT, STRATA, workload_of
 from real_data_summary import summary
-from study_runs import EPSILONS, ESTIMANDS, fit_rows, scaled, seed_of, work
+from study_runs import EPSILONS, ESTIMANDS, fit_rows, results, scaled, seed_of, work
 
 from dpcausal_bayes import models
 from dpcausal_bayes.fitter import Fitter
@@ -149,7 +149,7 @@ def main() -> None:
         if not RESULTS.exists():
             print(f"no tables: there is no {RESULTS.relative_to(ROOT)}, run the study first")
             return
-        print(summary(pd.read_csv(RESULTS)))
+        print(summary(results(RESULTS, Run)))
     elif sys.argv[1:]:
         sys.exit(f"unknown arguments {sys.argv[1:]}: there is --summary, or nothing")
     else:

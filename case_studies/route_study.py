@@ -30,7 +30,7 @@ from route_declared import bent_regression, reach_of
 from route_designs import DESIGNS, ROUTES
 from route_plans import chosen
 from route_summary import page
-from study_runs import EPSILONS, ESTIMANDS, fit_rows, scaled, seed_of, work
+from study_runs import EPSILONS, ESTIMANDS, fit_rows, results, scaled, seed_of, work
 
 from dpcausal_bayes.columns import Bounded
 from dpcausal_bayes.fitter import Fitter
@@ -150,7 +150,7 @@ def main() -> None:
             print(f"no page: there is no {RESULTS.relative_to(ROOT)}, run the study first")
             return
         PAGE.write_text(
-            page(pd.read_csv(RESULTS), known(), chosen(), NOTES.read_text("utf-8")), "utf-8"
+            page(results(RESULTS, Run), known(), chosen(), NOTES.read_text("utf-8")), "utf-8"
         )
     elif sys.argv[1:]:
         sys.exit(f"unknown arguments {sys.argv[1:]}: there is --summary, or nothing")

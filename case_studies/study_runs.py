@@ -33,6 +33,7 @@ __all__ = [
     "append",
     "finished",
     "fit_rows",
+    "results",
     "scaled",
     "seed_of",
     "work",
@@ -157,18 +158,32 @@ def finished(path: Path, kind: Any) -> set[Any]:
     """
     if not path.exists():
         return set()
-    lines = path.read_text("utf-8").split("\n")[:-1]  # what follows the last line end is torn
+    text = path.read_text("utf-8")
+    lines = text.split("\n")[:-1]  # what follows the last line end is torn
     names = list(kind._fields)
-    runs = [tuple(line.split(",")[: len(names)]) for line in lines]
-    counts = Counter(runs)
-    whole = [line for line, run in zip(lines, runs, strict=True) if counts[run] == len(ESTIMANDS)]
-    if len(whole) < len(lines) - 1 or not path.read_text("utf-8").endswith("\n"):
+    width = len(names)
+    found = {tuple(line.split(",")[: width + 1]) for line in lines}  # a run and an estimand
+    counts = Counter(key[:width] for key in found)  # of a run that two processes made, once
+    whole = [line for line in lines if counts[tuple(line.split(",")[:width])] == len(ESTIMANDS)]
+    if len(whole) < len(lines) - 1 or not text.endswith("\n"):
         text = "".join(f"{line}\n" for line in [*lines[:1], *whole])
         path.write_text(text, "utf-8") if text else path.unlink()
     if not whole:
         return set()
     rows = pd.read_csv(path).drop_duplicates(names)
     return {kind(*key) for key in rows[names].itertuples(index=False, name=None)}
+
+
+def results(path: Path, kind: Any) -> pd.DataFrame:
+    """Return a file's rows, of a run that two processes made only the first.
+
+    Parameters
+    ----------
+    path : Path
+    kind : type
+        Of a run.
+    """
+    return pd.read_csv(path).drop_duplicates([*kind._fields, "estimand"], ignore_index=True)
 
 
 def append(rows: list[dict[str, Any]], path: Path) -> None:

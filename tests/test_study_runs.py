@@ -56,6 +56,18 @@ def test_a_study_that_was_killed_goes_on(tmp_path, there, torn):
     assert study_runs.finished(path, Run) == set(RUNS)
 
 
+def test_what_two_processes_made_is_kept_and_counts_once(tmp_path, there):
+    path = tmp_path / "results.csv"
+    study_runs.work(RUNS, path, carried_out([]))
+    once = path.read_text()
+    with path.open("a") as file:
+        file.write("".join(f"{line}\n" for line in once.split("\n")[1:5]))
+    both = path.read_text()
+    assert study_runs.finished(path, Run) == set(RUNS)
+    assert path.read_text() == both
+    assert len(study_runs.results(path, Run)) == 2 * len(RUNS)
+
+
 def test_a_file_of_nothing_but_a_torn_head_is_no_run(tmp_path):
     path = tmp_path / "results.csv"
     path.write_text("data,re")
