@@ -9,6 +9,7 @@ import route_summary
 from real_data_sets import missing
 from route_declared import bent_regression, maximum_entropy, reach_of, regression, stratified
 from route_designs import DESIGNS, ROUTES
+from route_statements import statements
 from study_runs import scaled
 
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
@@ -229,6 +230,12 @@ def test_verdicts(monkeypatch):
     assert "**no strata** (best)" in page
     assert "1/12.5" in page
     assert "not known" in page
+    said = statements(found, rows).splitlines()
+    assert said[0].endswith("published method's: 1 of 1 cells.")
+    assert said[1].endswith("answering 0: 2 of 2 cells.")
+    assert "lalonde ATT Gram 0 %" in said[2]
+    assert said[3].endswith("of runs: 2 of 2 cells.")
+    assert said[4].endswith("Not: lalonde ATT at 1 (Gram 3,000, best 500).")
     told = {line["route"]: line for line in route_summary._own(rows[rows["data"] == "lalonde"])}
     assert told["no strata"]["table's within 90 to 99 %"] == "yes"  # all of 40
     assert told["Gram"]["table's within 90 to 99 %"] == "no"
