@@ -41,12 +41,22 @@ def moments(study: StratifiedPopulation, *, epsilon: float, n: int | None = None
     return dpc.MomentDesign(asked, mechanism, n=n)
 
 
+# Of a bounded outcome on a grid the default prior allows for laws that are two points of it, or
+# groups that say all of it: a sampler needs minutes for each. These are laws as one meets them.
+ORDINARY = dpc.models.MaxentPriors(
+    propensity_sd=0.7, mean_sd=0.5, shape_sd=0.5, spread_sd=0.5, share_sd=0.7
+)
+
+
 def groups(*, n: int, epsilon: float, binary: bool):
     """Design of a moment release of three groups of 4, 3 and 2 levels."""
+    model = dpc.models.maxent_moments
+    if not binary:
+        model = functools.partial(model, priors=ORDINARY, grid=17)
     study = stratified_population(covariates={"a": 4, "b": 3, "c": 2}, n=n, binary=binary)
     asked = dpc.CausalWorkload(study.schema, groups=["a", "b", "c"])
     mechanism = dpc.GaussianMechanism.calibrated(asked, epsilon=epsilon, delta=1 / n**2)
-    return dpc.MaxentDesign(asked, mechanism, n=n)
+    return dpc.MaxentDesign(asked, mechanism, n=n, factory=model)
 
 
 def labels(trial: Any, *, epsilon: float):
