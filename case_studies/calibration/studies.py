@@ -41,8 +41,10 @@ def moments(study: StratifiedPopulation, *, epsilon: float, n: int | None = None
     return dpc.MomentDesign(asked, mechanism, n=n)
 
 
-# Of a bounded outcome on a grid the default prior allows for laws that are two points of it, or
-# groups that say all of it: a sampler needs minutes for each. These are laws as one meets them.
+# Laws as one meets them. The default prior allows for tables without treated units, whose ATT is
+# nothing, and of a bounded outcome for laws that are two points of the grid, or groups that say all
+# of it: a sampler needs minutes for each.
+BOTH_ARMS = dpc.models.MaxentPriors(propensity_sd=0.7)
 ORDINARY = dpc.models.MaxentPriors(
     propensity_sd=0.7, mean_sd=0.5, shape_sd=0.5, spread_sd=0.5, share_sd=0.7
 )
@@ -50,9 +52,8 @@ ORDINARY = dpc.models.MaxentPriors(
 
 def groups(*, n: int, epsilon: float, binary: bool):
     """Design of a moment release of three groups of 4, 3 and 2 levels."""
-    model = dpc.models.maxent_moments
-    if not binary:
-        model = functools.partial(model, priors=ORDINARY, grid=17)
+    given = {"priors": BOTH_ARMS} if binary else {"priors": ORDINARY, "grid": 17}
+    model = functools.partial(dpc.models.maxent_moments, **given)
     study = stratified_population(covariates={"a": 4, "b": 3, "c": 2}, n=n, binary=binary)
     asked = dpc.CausalWorkload(study.schema, groups=["a", "b", "c"])
     mechanism = dpc.GaussianMechanism.calibrated(asked, epsilon=epsilon, delta=1 / n**2)
