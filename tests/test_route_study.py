@@ -198,6 +198,7 @@ def rows_of(route, error, half_length, *, data="lalonde", runs=40, causal=1_000.
     mean = 1_000.0 + error * rng.choice([-1.0, 1.0], runs)
     facts = {"declared": 1_000.0, "unclipped": 1_000.0, "causal": causal, "shrunk": 0.0}
     frame = pd.DataFrame({"data": data, "rep": 1, "route": route, "epsilon": 1.0, "mean": mean})
+    frame["seed"] = range(runs)
     for name in ("super", "table"):
         frame[f"{name}_low"], frame[f"{name}_high"] = mean - half_length, mean + half_length
     frame = frame.assign(**facts, half=20_000.0, seconds=0.5, divergences=0)
@@ -239,6 +240,17 @@ def test_verdicts(monkeypatch):
     told = {line["route"]: line for line in route_summary._own(rows[rows["data"] == "lalonde"])}
     assert told["no strata"]["table's within 90 to 99 %"] == "yes"  # all of 40
     assert told["Gram"]["table's within 90 to 99 %"] == "no"
+
+
+def test_routes_are_compared_on_the_same_releases():
+    many, fewer, few = (
+        rows_of(name, 500.0, 2_000.0, runs=runs)
+        for name, runs in (("no strata", 40), ("Gram", 12), ("MaxEnt", 9))
+    )
+    rows = pd.concat([many, fewer, few], ignore_index=True)
+    found = route_summary.common(rows[rows["estimand"] == "ate"])
+    assert found.groupby("route").size().to_dict() == {"no strata": 12, "Gram": 12}
+    assert route_summary.common(few).empty
 
 
 def test_a_plan_chooses_among_three_routes(monkeypatch):
