@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 from route_designs import DESIGNS
-from route_statements import FIFTH, statements, within
+from route_statements import FIFTH, FIRST_ROUND, statements, within
 from study_tables import covered, markdown, number, percent, published, rms, rms_error, share_error
 
 __all__ = ["page", "verdicts"]
 
 PUBLISHED = {"lalonde": "lalonde", "ihdp": "ihdp", "acic_rep1": "acic_dgp7"}
-ENOUGH = 10  # releases: those of a first round
 PLANNED = ("no strata", "strata", "Gram")
 NORMAL = 1.96
 
@@ -72,10 +71,10 @@ def verdicts(rows: pd.DataFrame, plans: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each data set, estimand and budget: the best route, and beside what.
 
     Where no causal truth is known there is none. Columns: ``data``, ``estimand``, ``epsilon``,
-    ``runs`` (of `common`), ``best``, ``rmse``, ``rmse_error``, ``runner_up``, ``zero`` (the error of answering 0),
-    ``causal`` (coverage), ``length`` and, of the published method, ``ratio`` of lengths; ``plan``,
-    the route that a plan chose, ``plan_rmse`` and its ``plan_error``, and ``known_rmse``, the least
-    of the routes that a plan knows.
+    ``runs`` (of `common`), ``best``, ``rmse``, ``rmse_error``, ``runner_up``, ``zero`` (the error
+    of answering 0), ``causal`` (coverage), ``length`` and, of the published method, ``ratio`` of
+    lengths; ``plan``, the route that a plan chose, ``plan_rmse`` and its ``plan_error``, and
+    ``known_rmse``, the least of the routes that a plan knows.
     """
     measured = published()
     chosen = plans[plans["best"]].set_index(["data", "estimand", "epsilon"])["route"]
@@ -124,7 +123,7 @@ def common(cell: pd.DataFrame) -> pd.DataFrame:
     A route with less than a first round is left out.
     """
     numbers = {name: set(group["seed"]) for name, group in cell.groupby("route")}
-    able = {name: seeds for name, seeds in numbers.items() if len(seeds) >= ENOUGH}
+    able = {name: seeds for name, seeds in numbers.items() if len(seeds) >= FIRST_ROUND}
     shared = set.intersection(*able.values()) if able else set()
     return cell[cell["route"].isin(able) & cell["seed"].isin(shared)]
 
@@ -266,9 +265,9 @@ def _yes(value: bool) -> str:
 
 
 VERDICTS = """\
-The best route by its RMSE about the causal truth, of the releases that all routes have. *A fifth at most*: whether its reported interval
-is no longer than a fifth of the published method's. A plan knows three routes, not MaxEnt; it has
-public guesses only (`route_plans.py`)."""
+The best route by its RMSE about the causal truth, of the releases that all routes have. *A fifth at
+most*: whether its reported interval is no longer than a fifth of the published method's. A plan
+knows three routes, not MaxEnt; it has public guesses only (`route_plans.py`)."""
 
 DECLARED = """\
 All budgets together. Errors are the middle of the table's interval less the declared estimand, in
