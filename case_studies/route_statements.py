@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 from study_tables import covered, number, percent, share_error
 
-__all__ = ["FIFTH", "statements", "within"]
+__all__ = ["FIFTH", "FIRST_ROUND", "statements", "within"]
 
 FIFTH = 1 / 5  # of the published length
 LEAST, MOST = 0.90, 0.99  # coverage of the declared estimand
+FIRST_ROUND = 10  # releases: routes with less are not judged
 ENOUGH = 1.0  # the least budget that is judged
 
 
@@ -69,11 +70,11 @@ def statements(found: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 
 def _own(rows: pd.DataFrame) -> str:
+    groups = rows.groupby(["data", "estimand", "route"], sort=False)
     cells = [
         (f"{data} {str(estimand).upper()} {route}", covered(group, "table", "declared"), len(group))
-        for (data, estimand, route), group in rows.groupby(
-            ["data", "estimand", "route"], sort=False
-        )
+        for (data, estimand, route), group in groups
+        if len(group) >= FIRST_ROUND
     ]
     outside = [f"{name} {percent(share)}" for name, share, runs in cells if not within(share, runs)]
     text = (
