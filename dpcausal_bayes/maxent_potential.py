@@ -66,18 +66,19 @@ def maxent_potentials(
     """
     workload: CausalWorkload = read_manifest(tree)["workload"]
     form, coords = tree_form(tree), _coords(workload)
-    shape = tuple(tree["posterior"].sizes[dim] for dim in ("chain", "draw"))
     c = coefficient_draws(tree, "posterior")
     drawn, prior = stratum_means(form, c), stratum_means(form, coefficient_draws(tree, "prior"))
     table = maxent_table(tree, form, c, rng)
+    said = table_means(tree, form, c, table)
     supported = _supported(tree, workload, drawn.weight.mean(0))
     exactness = f"means over covariates are exact to {drawn.error:.0e} of the outcome's half width"
     own = (drawn.mean, drawn.weight)
     if population == "sample":
         own = unit_means(workload, form, c, drawn, table, rng)
 
-    def data_set(mean: Array, weight: Array, shape: tuple[int, ...]) -> xr.Dataset:
+    def data_set(group: str, mean: Array, weight: Array) -> xr.Dataset:
         dims = ("chain", "draw", "assigned")
+        shape = tuple(tree[group].sizes[dim] for dim in dims[:2])
         mean, weight = (part.reshape(*shape, *part.shape[1:]) for part in (mean, weight))
         return xr.Dataset(
             {
@@ -89,13 +90,9 @@ def maxent_potentials(
         )
 
     return Potentials(
-        posterior=data_set(*own, shape),
-        table=data_set(*table_means(tree, form, c, table), shape),
-        prior=data_set(
-            prior.mean,
-            prior.weight,
-            tuple(tree["prior"].sizes[dim] for dim in ("chain", "draw")),
-        ),
+        posterior=data_set("posterior", *own),
+        table=data_set("posterior", said.mean, said.weight),
+        prior=data_set("prior", prior.mean, prior.weight),
         stratum="stratum",
         notes={"assumption": f"{ASSUMED[population]}; {exactness}"},
     )

@@ -5,7 +5,7 @@ record's expected contribution m, C its covariance and :math:`\Lambda` a prior's
 
 .. math:: \bar c + (n J' C^+ J + \Lambda)^{-1} J' C^+ (a - n\,m(\bar c)).
 
-What the table says of mean potential outcomes follows linearly.
+What the table says of mean potential outcomes is what the law of these says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_law
 from dpcausal_bayes.models.maxent_pilot import maxent_jacobian
 from dpcausal_bayes.models.maxent_records import MaxentRecords, maxent_records
-from dpcausal_bayes.tilted_means import stratum_means
+from dpcausal_bayes.tilted_means import StratumMeans, stratum_means
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["MaxentTable", "cell_moments", "fisher", "maxent_table", "table_means"]
@@ -28,7 +28,6 @@ __all__ = ["MaxentTable", "cell_moments", "fisher", "maxent_table", "table_means
 Array = NDArray[np.float64]
 
 CHUNK = 200  # draws at a time
-STEP = 1e-4  # of a coefficient in its prior scales, for central differences
 
 
 class MaxentTable(NamedTuple):
@@ -120,10 +119,8 @@ def fisher(form: MaxentForm, records: MaxentRecords, c: Array) -> tuple[Array, A
     return score @ jacobian, score
 
 
-def table_means(
-    tree: xr.DataTree, form: MaxentForm, c: Array, table: MaxentTable
-) -> tuple[Array, Array]:
-    """Return what tables say of the strata's means and weights, to first order.
+def table_means(tree: xr.DataTree, form: MaxentForm, c: Array, table: MaxentTable) -> StratumMeans:
+    """Return the strata's means and weights that tables would have led to.
 
     Parameters
     ----------
@@ -138,13 +135,5 @@ def table_means(
     spread = tree["posterior"]["spread"].mean(["chain", "draw"]).values
     scale = form.scale * np.append(spread / form.median, 1.0)[form.spread_of]
     gain = np.linalg.solve(n * information + np.diag(scale**-2), score)
-    moved = (table.moments - n * table.records.mean(maxent_law(form, centre))) @ gain.T
-    step = STEP * form.scale
-    ahead, behind = (stratum_means(form, centre + way * np.diag(step)) for way in (1, -1))
-    here = stratum_means(form, centre[None])
-    found = []
-    for name in ("mean", "weight"):
-        slope = getattr(ahead, name) - getattr(behind, name)
-        slope = slope / (2 * step).reshape(-1, *[1] * (slope.ndim - 1))
-        found.append(getattr(here, name) + np.tensordot(moved, slope, axes=1))
-    return found[0], found[1]
+    gap = table.moments - n * table.records.mean(maxent_law(form, centre))
+    return stratum_means(form, centre + gap @ gain.T)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcausal_bayes.maxent_table import STEP, MaxentTable, cell_moments, fisher
+from dpcausal_bayes.maxent_table import MaxentTable, cell_moments, fisher
 from dpcausal_bayes.models.maxent_laws import MaxentForm, MaxentLaw, maxent_law
 from dpcausal_bayes.tilted_means import StratumMeans, law_means
 from dpcausal_bayes.workloads import CausalWorkload
@@ -35,6 +35,7 @@ __all__ = ["unit_means"]
 
 Array = NDArray[np.float64]
 
+STEP = 1e-4  # of a coefficient in its prior scales, for central differences
 AT_ONCE = 64  # coefficients whose differences are taken at a time
 
 

@@ -9,7 +9,7 @@ from dpcausal_bayes import ATE, ATT, balance, estimate, overlap
 from dpcausal_bayes.columns import Arm, Binned, Bounded
 from dpcausal_bayes.first_order import unseen_confounding
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
-from dpcausal_bayes.maxent_table import maxent_table
+from dpcausal_bayes.maxent_table import MaxentTable, maxent_table, table_means
 from dpcausal_bayes.models.maxent_laws import maxent_form, maxent_law
 from dpcausal_bayes.models.maxent_moments import maxent_moments
 from dpcausal_bayes.models.maxent_pilot import maxent_pilot
@@ -117,6 +117,24 @@ def test_the_tables_effect_is_what_its_moments_say(by_hand):
     mean = estimate(tree, [ATE()], population="super")["estimands"]["ate"].mean()
     assert float(found[0, 0]) == pytest.approx(float(mean), abs=3e-3)
     assert release.n == 20_000
+
+
+@pytest.mark.parametrize("far", [0.1, 3.0])
+def test_what_a_table_says_is_what_a_law_says(by_hand, far):
+    """Near by that of its moments; of an arm with hardly any units still means and shares."""
+    tree, form, c, release = by_hand
+    other = c.reshape(-1, c.shape[-1]).mean(0)
+    other[0] -= far  # log odds of treatment
+    records = maxent_records(release.workload, form)
+    moments = release.n * records.mean(maxent_law(form, other))[None]
+    table = MaxentTable(records, release.n, moments)
+    found = table_means(tree, form, c.reshape(-1, c.shape[-1]), table)
+    assert (found.weight > 0).all()
+    assert (np.abs(found.mean) < 1).all()
+    if far < 1:
+        mean, weight = Enumerated(form, other).means()
+        np.testing.assert_allclose(found.weight[0], weight, atol=2e-3)
+        np.testing.assert_allclose(found.mean[0], mean, atol=5e-3)
 
 
 def test_tables_drawn_given_the_release_are_its_conditional_law(by_hand):
