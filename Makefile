@@ -6,13 +6,14 @@ NOTEBOOKS := $(wildcard case_studies/*.ipynb)
 # Draws per chain in the notebook check; the notebooks read DPCAUSAL_DRAWS.
 CHECK_DRAWS := 200
 
-.PHONY: help venv demo bench calibrate bench-custodian real-data compare compare-quick test slow lint format types notebooks notebooks-check constraints clean
+.PHONY: help venv demo bench calibrate bench-custodian real-data routes compare compare-quick test slow lint format types notebooks notebooks-check constraints clean
 
 help:
 	@echo "make demo             the main job on real data, for both kinds of release"
 	@echo "make bench            what a posterior costs, and how near it comes to what can be known"
 	@echo "make bench-custodian  seconds and memory of a release from 100 million records"
 	@echo "make real-data        three data sets beside a published method: an hour, resumable"
+	@echo "make routes           four routes from a table to an effect on six: hours, resumable"
 	@echo "make compare          beside other private methods, five data sets: hours, resumable"
 	@echo "make compare-quick    the same on simulated data, in a minute of processor time"
 	@echo "make calibrate        coverage and ranks of every model (hours), to case_studies/calibration"
@@ -53,6 +54,11 @@ bench-custodian: $(STAMP)
 real-data: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) case_studies/real_data_study.py
 	$(PYTHON) case_studies/real_data_study.py --summary
+
+# Runs that outputs/route_study.csv holds are not repeated.
+routes: $(STAMP)
+	OMP_NUM_THREADS=1 $(PYTHON) case_studies/route_study.py
+	$(PYTHON) case_studies/route_study.py --summary
 
 # Runs that outputs/compare.csv holds are not repeated.
 compare: $(STAMP)
