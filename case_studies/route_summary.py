@@ -156,13 +156,14 @@ def _routes(data: str, rows: pd.DataFrame) -> Iterator[dict[str, str]]:
     measured, estimand = published(), rows["estimand"].iloc[0]
     for epsilon, cell in rows.groupby("epsilon"):
         errors = {
-            name: rms(group["mean"] - group["causal"]) for name, group in cell.groupby("route")
+            name: rms(group["mean"] - group["causal"])
+            for name, group in common(cell).groupby("route")
         }
-        best = min(errors, key=lambda name: errors[name])
+        best = min(errors, key=lambda name: errors[name], default="")
         theirs = _theirs(measured, data, estimand, float(epsilon))
         for route, group in cell.groupby("route", sort=False):
             causal, declared = (group["mean"] - group[name] for name in ("causal", "declared"))
-            marked = route == best and np.isfinite(errors[best])
+            marked = route == best and bool(np.isfinite(errors[best]))
             line = {
                 "epsilon": f"{epsilon:g}",
                 "route": f"**{route}** (best)" if marked else str(route),
@@ -227,7 +228,7 @@ def _left(known: pd.DataFrame, rows: pd.DataFrame) -> Iterator[dict[str, str]]:
         whole = rms(one["mean"] - one["causal"]) if len(one) else np.nan
         gap = group["declared"] - group["causal"]
         bent = group["bent"] - group["causal"]
-        share = min(rms(one["declared"] - one["causal"]) / whole, 1.0) ** 2 if len(one) else np.nan
+        share = (rms(one["declared"] - one["causal"]) / whole) ** 2
         yield {
             "data": str(data),
             "": str(estimand).upper(),
@@ -279,4 +280,5 @@ LEFT = """\
 What is known without noise, over replications. *Unclipped - causal* is what covariates that are not
 adjusted for, or not as they act, leave; of MaxEnt it is on a wider grid, which is another law.
 *With squares and products*: what is left if Gram's regression had those of its columns too, so that
-the outcome need not be linear."""
+the outcome need not be linear. Its share of the squared error passes 100 % where noise happened to
+offset it."""
