@@ -192,8 +192,8 @@ def _number(value: float) -> str:
 
 HEAD = """\
 Made by `make compare`. Every method has the same tables, covariates, bounds, epsilon and delta
-(1/n²); covariates and strata were chosen by public reasoning (`compare_designs.py`); the notes say which of
-them after a first run.
+(1/n²); covariates and strata were chosen by public reasoning (`compare_designs.py`), some of them
+after a first run, as the notes say.
 Each method's source and proof of privacy are in its file in `comparators/`.
 
 - **Protects**: the *record* (n public), or the *label* only (arms and clusters public too), which
