@@ -41,9 +41,8 @@ def moments(study: StratifiedPopulation, *, epsilon: float, n: int | None = None
     return dpc.MomentDesign(asked, mechanism, n=n)
 
 
-# Laws as one meets them. The default prior allows for tables without treated units, whose ATT is
-# nothing, and of a bounded outcome for laws that are two points of the grid, or groups that say all
-# of it: a sampler needs minutes for each.
+# Laws as one meets them. The default prior allows for arms of a few units, and of a bounded outcome
+# for laws that are two points of the grid, or groups that say all of it: a sampler needs minutes.
 BOTH_ARMS = dpc.models.MaxentPriors(propensity_sd=0.7)
 ORDINARY = dpc.models.MaxentPriors(
     propensity_sd=0.7, mean_sd=0.5, shape_sd=0.5, spread_sd=0.5, share_sd=0.7
