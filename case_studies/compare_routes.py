@@ -20,6 +20,7 @@ from comparators.tau_q import label_release
 from compare_designs import Design
 from numpy.typing import NDArray
 from selection_candidates import CANDIDATES
+from study_runs import SAMPLER
 
 from dpcausal_bayes import models
 from dpcausal_bayes.estimands import ATE, estimate
@@ -34,8 +35,6 @@ from dpcausal_bayes.simulate import simulate_moments
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["Posterior", "Route", "fit_stratified", "routes"]
-
-SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": False}
 
 _fitters: dict[Any, Fitter] = {}
 

@@ -163,19 +163,6 @@ def load(data: str, rep: int) -> Case:
     )
 
 
-def load_scaled(data: str, rep: int) -> tuple[Case, float]:
-    """Read one replication, its outcome scaled so that its public bounds are -1 and 1.
-
-    Also returns what scaled effects are multiplied by; the truth is in that unit, the public one.
-    """
-    case, unit = load(data, rep), PUBLIC_UNITS.get((data, rep), 1.0)
-    low, high = PUBLIC_BOUNDS[data]
-    half = (high - low) / 2
-    outcome = (case.table["outcome"] / unit - (low + high) / 2) / half
-    truth = {name: effect / unit for name, effect in case.truth.items()}
-    return Case(case.table.assign(outcome=outcome), truth), half
-
-
 def bounds_of(data: str, kind: str, table: pd.DataFrame) -> tuple[float, float]:
     """Return the bounds of a table's outcome.
 

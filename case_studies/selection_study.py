@@ -21,17 +21,18 @@ import argparse
 import logging
 import time
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from real_data_sets import ACIC_REPS, IHDP_REPS, ROOT, Case, load, load_scaled, missing
+from real_data_sets import ACIC_REPS, IHDP_REPS, ROOT, load, missing
 from selection_candidates import CANDIDATES, Candidates
 from selection_quick import quick_effects
 from selection_summary import summary
+from study_runs import SAMPLER, scaled
 
 from dpcausal_bayes import models
 from dpcausal_bayes.columns import Bounded, Levels
@@ -49,7 +50,6 @@ RUNS = 100
 EPSILON = 1.0
 METHODS = ("selected", "all candidates", "public choice", "none")
 ANALYSES = ("quick", "model")
-SAMPLER = {"draws": 1000, "tune": 500, "chains": 1, "cores": 1, "progressbar": False}
 DATA_SETS = ("ihdp", "acic", "twins")
 REPS = {"ihdp": IHDP_REPS, "acic": ACIC_REPS}
 
@@ -87,16 +87,12 @@ def study_of(data: str, number: int) -> Study:
     """Return a run's table. Of IHDP and ACIC there are a few; Twins are drawn anew each time."""
     reps = REPS.get(data)
     if reps is None:
-        case, half, outcome = load(data, number), 1.0, Levels("outcome", (0, 1))
+        (rows, truth), half, outcome = load(data, number), 1.0, Levels("outcome", (0, 1))
     else:
-        (case, half), outcome = _scaled(data, reps[number % len(reps)]), Bounded("outcome", -1, 1)
+        rows, half, truth = scaled(data, reps[number % len(reps)], "unit")
+        outcome = Bounded("outcome", -1, 1)
     candidates = CANDIDATES[data]
-    return Study(case.table, candidates.schema(outcome), candidates, half, case.truth["ate"])
-
-
-@cache
-def _scaled(data: str, rep: int) -> tuple[Case, float]:
-    return load_scaled(data, rep)
+    return Study(rows, candidates.schema(outcome), candidates, half, truth["ate"])
 
 
 def release_of(run: Run, study: Study) -> MomentRelease:
@@ -152,7 +148,7 @@ def _sampled(release: MomentRelease, seed: int) -> tuple[NDArray[np.float64], in
     key = (workload, release.mechanism if len(workload.groups) > 1 else None)
     if key not in _fitters:
         _fitters[key] = Fitter(models.stratified_moments(release))
-    tree = _fitters[key].fit(release, random_seed=seed, replicates=False, **SAMPLER)
+    tree = _fitters[key].fit(release, random_seed=seed, **SAMPLER)
     effects = estimate(tree, [ATE()], population="super")["estimands"]["ate"].values.ravel()
     return effects, int(tree["sample_stats"]["diverging"].sum())
 

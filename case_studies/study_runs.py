@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from real_data_sets import DATA, DATA_SETS, bounds_of, load, missing
+from real_data_sets import DATA, DATA_SETS, PUBLIC_UNITS, bounds_of, load, missing
 
 from dpcausal_bayes.estimands import ATE, ATT, estimate
 from dpcausal_bayes.fitter import Fitter
@@ -51,7 +51,7 @@ class Scaled(NamedTuple):
 
     table: pd.DataFrame
     half: float  # of the bounds: what effects are multiplied by
-    truth: dict[str, float]  # in the outcome's own unit
+    truth: dict[str, float]  # in the unit that half is in
 
 
 @cache
@@ -62,16 +62,18 @@ def scaled(data: str, rep: int, bounds: str) -> Scaled:
     ----------
     data : str
     rep : int
-    bounds : "baseline", "public" or "binary"
-        See `real_data_sets.bounds_of`; the last is for an outcome of 0 and 1, which has none.
+    bounds : "baseline", "public", "unit" or "binary"
+        See `real_data_sets.bounds_of`; ``"unit"`` are the public ones in the public unit, which is
+        the truth's then, ``"binary"`` is for an outcome of 0 and 1, which has none.
     """
     case = load(data, rep)
     if bounds == "binary":
         return Scaled(case.table, 1.0, case.truth)
-    low, high = bounds_of(data, bounds, case.table)
+    unit = PUBLIC_UNITS.get((data, rep), 1.0) if bounds == "unit" else 1.0
+    low, high = bounds_of(data, "public" if bounds == "unit" else bounds, case.table)
     centre, half = (low + high) / 2, (high - low) / 2
-    table = case.table.assign(outcome=(case.table["outcome"] - centre) / half)
-    return Scaled(table, half, case.truth)
+    table = case.table.assign(outcome=(case.table["outcome"] / unit - centre) / half)
+    return Scaled(table, half, {name: effect / unit for name, effect in case.truth.items()})
 
 
 def seed_of(data: str, epsilon: float, number: int) -> int:
@@ -94,8 +96,7 @@ def fit_rows(
 
     A row has the run's fields, mean, standard deviations and intervals of the posterior (``super``
     the population's effect, ``sample`` that on these units, ``table`` what the confidential table
-    would have said), facts, seconds of processor time and divergences. Where a model refuses the
-    effect on these units there is no such interval.
+    would have said), facts, seconds of processor time and divergences.
 
     Parameters
     ----------
@@ -111,11 +112,11 @@ def fit_rows(
     start = time.process_time()  # a machine that others use tells no other time
     tree = fitter.fit(release, random_seed=run.seed, **SAMPLER)
     population = estimate(tree, ESTIMANDS, population="super")
-    trees = {"super": population["estimands"], "table": population["confidential_estimands"]}
-    try:
-        trees["sample"] = estimate(tree, ESTIMANDS, population="sample")["estimands"]
-    except ValueError:
-        pass
+    trees = {
+        "super": population["estimands"],
+        "sample": estimate(tree, ESTIMANDS, population="sample")["estimands"],
+        "table": population["confidential_estimands"],
+    }
     seconds = time.process_time() - start
     known = {"seconds": seconds, "divergences": int(tree["sample_stats"]["diverging"].sum())}
     rows = []
@@ -139,11 +140,9 @@ def _numbers(draws: dict[str, xr.DataArray]) -> dict[str, float]:
         "sampling_sd": float(sampling),
         "privacy_sd": float(privacy),
     }
-    for name in ("super", "sample", "table"):
-        ends = (np.nan, np.nan)
-        if name in draws:
-            ends = np.quantile(draws[name].values, [0.025, 0.975])
-        found |= {f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}
+    for name, drawn in draws.items():
+        low, high = np.quantile(drawn.values, [0.025, 0.975])
+        found |= {f"{name}_low": float(low), f"{name}_high": float(high)}
     return found
 
 

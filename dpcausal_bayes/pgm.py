@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpcausal_bayes.column_checks import kind_of
-from dpcausal_bayes.models.maxent_laws import MaxentLaw
+from dpcausal_bayes.models.maxent_laws import MaxentLaw, table_law
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.synthetic_maxent import law_columns
 from dpcausal_bayes.workloads import CausalWorkload
@@ -69,13 +69,9 @@ class GraphicalModel:
         return pd.DataFrame(law_columns(self.workload, self._law(), grid, int(rows), rng))
 
     def _law(self) -> MaxentLaw:
-        """Return p(t, y) and p(x_g | t, y), padded to the group of most levels."""
+        """Return p(t, y) and p(x_g | t, y)."""
         cell = self.shares[0].sum(1)
-        most = max(share.shape[1] for share in self.shares)
-        level = np.zeros((2, len(self.shares), most, 2))
-        for group, share in enumerate(self.shares):
-            level[:, group, : share.shape[1]] = share / share.sum(1, keepdims=True)
-        return MaxentLaw(cell, level, None, None)
+        return table_law(cell, [share / share.sum(1, keepdims=True) for share in self.shares])
 
 
 def private_pgm(release: MomentRelease, *, iterations: int = 5000) -> GraphicalModel:

@@ -14,6 +14,7 @@ from dpcausal_bayes.workloads import CausalWorkload
 __all__ = [
     "arm_column",
     "beta_draws",
+    "group_columns",
     "level_column",
     "number_column",
     "row_columns",
@@ -84,6 +85,16 @@ def stratum_columns(
         covariate.column: level_column(covariate, level[stratum], rng)
         for covariate, level in zip(covariates, levels, strict=True)
     }
+
+
+def group_columns(
+    workload: CausalWorkload, stratum: NDArray[Any], rng: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of all groups' covariates, from places (n, G) in each group's strata."""
+    found: dict[str, NDArray[Any]] = {}
+    for group, own in enumerate(stratum.T):
+        found |= stratum_columns(workload, group, own, rng)
+    return found
 
 
 def number_column(covariate: Bounded, scaled: NDArray[np.float64]) -> NDArray[np.float64]:

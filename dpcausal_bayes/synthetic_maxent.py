@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.maxent_potential import tree_form
 from dpcausal_bayes.models.maxent_laws import MaxentLaw, maxent_law, maxent_rows
-from dpcausal_bayes.synthetic_columns import row_columns, stratum_columns
+from dpcausal_bayes.synthetic_columns import group_columns, row_columns
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["MaxentRows", "law_columns"]
@@ -62,7 +62,5 @@ def law_columns(
     rng : numpy.random.Generator
     """
     arm, stratum, point = maxent_rows(law, rows, rng)
-    covariates: dict[str, NDArray[Any]] = {}
-    for g in range(len(workload.groups)):
-        covariates |= stratum_columns(workload, g, stratum[:, g], rng)
+    covariates = group_columns(workload, stratum, rng)
     return row_columns(workload.schema, arm, covariates, grid[point])

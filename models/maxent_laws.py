@@ -30,6 +30,7 @@ levels than the largest are padded with levels of no mass.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ from dpcausal_bayes.models.maxent_tables import tables
 from dpcausal_bayes.models.priors import MaxentPriors
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["MaxentForm", "MaxentLaw", "maxent_form", "maxent_law", "maxent_rows"]
+__all__ = ["MaxentForm", "MaxentLaw", "maxent_form", "maxent_law", "maxent_rows", "table_law"]
 
 Array = NDArray[np.float64]
 
@@ -158,6 +159,22 @@ def maxent_law(form: MaxentForm, c: Array) -> MaxentLaw:
     flat = np.ascontiguousarray(c, dtype=float).reshape(-1, c.shape[-1])
     found = tables(flat, form.grid, form.contrasts, form.sizes, form.binary)
     return MaxentLaw(*(part.reshape(*c.shape[:-1], *part.shape[1:]) for part in found))
+
+
+def table_law(cell: Array, level: Sequence[Array]) -> MaxentLaw:
+    """Return the law of two tables, without tilts; groups are padded to that of most levels.
+
+    Parameters
+    ----------
+    cell : ndarray, shape (2, Y)
+        p(t, y).
+    level : sequence of ndarray, shape (2, L, Y)
+        p(x_g | t, y), for each group.
+    """
+    padded = np.zeros((2, len(level), max(own.shape[1] for own in level), cell.shape[1]))
+    for g, own in enumerate(level):
+        padded[:, g, : own.shape[1]] = own
+    return MaxentLaw(cell, padded, None, None)
 
 
 def maxent_rows(

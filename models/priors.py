@@ -194,7 +194,8 @@ class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     share_sd : float
         Of contrasts of the levels' log shares, the average of both arms.
     imbalance_sd : float
-        Of the same, treated minus control.
+        Of the same, treated minus control. Where treatment is confounded more strongly than this
+        allows for, what is left of the imbalance is left in the effect: raise it.
     spread_median, spread_sd : float
         Lognormal prior of the scale by which, in a group, levels differ in their mean outcome (of a
         binary outcome half its log odds): median, and sd of its logarithm.

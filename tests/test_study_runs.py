@@ -97,12 +97,12 @@ def test_numbers_of_a_posterior():
     rng = np.random.default_rng(1)
     table = xr.DataArray(rng.normal(2.0, 3.0, (1, 20_000)), dims=("chain", "draw"))
     own = table + 4.0 * rng.standard_normal(table.shape)
-    found = study_runs._numbers({"super": own, "table": table})
+    found = study_runs._numbers({"super": own, "sample": own, "table": table})
     assert found["mean"] == pytest.approx(2.0, abs=0.1)
     assert found["sd"] == pytest.approx(5.0, rel=0.02)
     assert found["privacy_sd"] == pytest.approx(3.0, rel=0.03)
     assert found["table_high"] - found["table_low"] == pytest.approx(2 * 1.96 * 3, rel=0.03)
-    assert np.isnan(found["sample_low"])
+    assert found["sample_low"] == found["super_low"]
 
 
 def test_the_real_data_study_plans_no_run_twice():

@@ -13,12 +13,12 @@ from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Bounded
-from dpcausal_bayes.models.maxent_laws import MaxentLaw, maxent_rows
+from dpcausal_bayes.models.maxent_laws import maxent_rows, table_law
 from dpcausal_bayes.moment_potential import in_units
 from dpcausal_bayes.moments import record_strata
 from dpcausal_bayes.populations.contrasts import Contrast, weigh
 from dpcausal_bayes.populations.records import check_records, keep, sample_contrast
-from dpcausal_bayes.synthetic_columns import arm_column, stratum_columns
+from dpcausal_bayes.synthetic_columns import arm_column, group_columns
 from dpcausal_bayes.workload_checks import check_apart
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -135,11 +135,7 @@ class FirstOrderPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             Arm, outcome and covariates; then both potential outcomes ``y0`` and ``y1``.
         """
         rng = np.random.default_rng(seed)
-        shape = (2, len(self._sizes), max(self._sizes), self.cell.shape[1])
-        padded = np.zeros(shape)
-        for g, level in enumerate(self.level):
-            padded[:, g, : level.shape[1]] = level
-        law = MaxentLaw(self.cell, padded, None, None)
+        law = table_law(self.cell, self.level)
         arm, stratum, own = maxent_rows(law, self.n if n is None else n, rng)
         joint = self._joint()
         chance = np.cumsum(joint, axis=-1)[1 - arm, np.ravel_multi_index(stratum.T, self._sizes)]
@@ -150,8 +146,7 @@ class FirstOrderPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             schema.arm.column: arm_column(schema, arm),
             schema.outcome.column: self._outcomes(own),
         }
-        for g in range(len(self._sizes)):
-            columns |= stratum_columns(self.workload, g, stratum[:, g], rng)
+        columns |= group_columns(self.workload, stratum, rng)
         y0, y1 = map(self._outcomes, potential)
         return pd.DataFrame({**columns, "y0": y0, "y1": y1})
 
@@ -168,7 +163,8 @@ class FirstOrderPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         xarray.DataArray
             In units of the outcome; what ``estimate(..., population="super")`` is after.
         """
-        return weigh(estimand, self._means(), self._joint().sum(-1), self._factors())
+        joint = self._joint()
+        return weigh(estimand, self._means(joint), joint.sum(-1), self._factors())
 
     def sample_truth(self, estimand: Contrast, table: pd.DataFrame) -> xr.DataArray:
         """Return the effect on the very records of a table, from both their potential outcomes.
@@ -187,7 +183,7 @@ class FirstOrderPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """
         own: Any = [record_strata(table, self.workload, g) for g in range(len(self._sizes))]
         stratum: Any = np.ravel_multi_index(own, self._sizes)
-        schema, means = self.workload.schema, self._means()
+        schema, means = self.workload.schema, self._means(self._joint())
         return sample_contrast(estimand, table, schema, stratum, means, self._factors())
 
     def _joint(self) -> Array:
@@ -197,9 +193,8 @@ class FirstOrderPopulation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             joint = (joint[:, :, None] * level[:, None]).reshape(2, -1, joint.shape[-1])
         return joint
 
-    def _means(self) -> Array:
+    def _means(self, joint: Array) -> Array:
         """Return mean outcomes, (2, X), in units."""
-        joint = self._joint()
         grid = np.linspace(-1, 1, joint.shape[-1])
         return in_units((joint @ grid) / joint.sum(-1), self.workload)
 
