@@ -20,6 +20,7 @@ from dpcausal_bayes.fitting import fit, log_densities
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.imputation import impute, imputed_tables
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moment_releases import MomentRelease
@@ -55,6 +56,7 @@ __all__ = [
     "LabelDesign",
     "LabelRelease",
     "Laplace",
+    "LaplaceMechanism",
     "Levels",
     "MaxentDesign",
     "MomentDesign",

@@ -12,8 +12,9 @@ import pymc as pm
 from numpy.typing import NDArray
 from pytensor.compile.mode import Mode
 
-from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.gaussian_mechanism import LATTICE
 from dpcausal_bayes.gram_workloads import GramWorkload
+from dpcausal_bayes.laplace_mechanism import MomentMechanism
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.models.cluster_labels import cluster_labels
 from dpcausal_bayes.models.gram_laws import GramForm, GramLaw, covariance, gram_form, gram_law
@@ -90,7 +91,7 @@ class _StudyDesign:
     """What designs of moment releases share."""
 
     workload: Any
-    mechanism: GaussianMechanism
+    mechanism: MomentMechanism
     n: int
     factory: Callable[[MomentRelease], pm.Model]
 
@@ -106,13 +107,14 @@ class MomentDesign(_StudyDesign):
     Parameters
     ----------
     workload : CausalWorkload
-    mechanism : GaussianMechanism
+    mechanism : GaussianMechanism or LaplaceMechanism
     n : int
     factory : callable
         From a release to its model.
 
     Examples
     --------
+    >>> from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
     >>> from dpcausal_bayes.populations import stratified_population
     >>> study = stratified_population()
     >>> workload = CausalWorkload(study.schema, strata=["a", "b"])
@@ -186,6 +188,7 @@ class MaxentDesign(_StudyDesign):
 
     Examples
     --------
+    >>> from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
     >>> from dpcausal_bayes.populations import stratified_population
     >>> study = stratified_population()
     >>> workload = CausalWorkload(study.schema, groups=["a", "b"])
@@ -243,6 +246,7 @@ class GramDesign(_StudyDesign):
 
     Examples
     --------
+    >>> from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
     >>> from dpcausal_bayes.columns import Arm, Bounded, Categories
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", -1, 1),
     ...                 covariates=[Categories("sex", ["f", "m"]), Bounded("age", 0, 100)])

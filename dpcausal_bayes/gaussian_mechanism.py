@@ -45,14 +45,21 @@ calibration: one part in 100,000.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 from msgspec.structs import force_setattr
 
 from dpcausal_bayes.accounting import REPLACE_ONE_RECORD, PrivacyLoss, epsilon_from_rho
 from dpcausal_bayes.gaussian_accounting import gaussian_epsilon, gaussian_scale_for
 from dpcausal_bayes.gram_workloads import Workload
-from dpcausal_bayes.laws import LARGEST_SCALE, number
+from dpcausal_bayes.laws import LARGEST_SCALE, Gaussian, number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dpcausal_bayes.privatise import NoiseSource
 
 __all__ = ["LATTICE", "MARGIN", "GaussianMechanism"]
 
@@ -246,6 +253,37 @@ class GaussianMechanism(
             delta=delta,
             adjacency=REPLACE_ONE_RECORD,
         )
+
+    def noise_sd(self, workload: Workload) -> NDArray[np.float64]:
+        """Return the standard deviation of every query's noise, in records, shape (Q,).
+
+        Parameters
+        ----------
+        workload : CausalWorkload or GramWorkload
+        """
+        return self.scale / workload.weights
+
+    def randomised(
+        self, exact: NDArray[np.int64], workload: Workload, source: NoiseSource
+    ) -> NDArray[np.int64]:
+        """Add noise to exact answers.
+
+        Parameters
+        ----------
+        exact : ndarray of int64, shape (Q,)
+            In lattice units; confidential.
+        workload : CausalWorkload or GramWorkload
+        source : NoiseSource
+
+        Returns
+        -------
+        ndarray of int64, shape (Q,)
+        """
+        weights, noisy = workload.weights, exact.copy()
+        for weight in np.unique(weights):
+            alike = np.flatnonzero(weights == weight)
+            noisy[alike] += source.integers(Gaussian(self.scale * LATTICE / weight), alike.shape)
+        return noisy
 
     @property
     def note(self) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pymc as pm
 import xarray as xr
 
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import Workload
+from dpcausal_bayes.laplace_mechanism import MomentMechanism
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.release_files import from_json, to_json
@@ -52,7 +52,7 @@ def read_manifest(tree: xr.DataTree) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads(tree.attrs["manifest"])
     kinds: dict[str, Any] = {"schema": Schema, "mechanism": ClusterDP}
     if "workload" in manifest:
-        kinds = {"workload": Workload, "mechanism": GaussianMechanism}
+        kinds = {"workload": Workload, "mechanism": MomentMechanism}
     for field, kind in kinds.items():
         manifest[field] = from_json(json.dumps(manifest[field]).encode(), kind)
     if "workload" in manifest:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpcausal_bayes.accounting import REPLACE_ONE_RECORD, PrivacyLoss
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
+from dpcausal_bayes.laplace_mechanism import MomentMechanism
 from dpcausal_bayes.release_checks import (
     check_adjacency,
     check_kinds,
@@ -55,8 +56,8 @@ class MomentRelease(
     ----------
     workload : CausalWorkload or GramWorkload
         The public facts and what was asked.
-    mechanism : GaussianMechanism
-        With the noise's scale.
+    mechanism : GaussianMechanism or LaplaceMechanism
+        With the noise's law and scale.
     values : ndarray of int64, shape (Q,)
         Noisy sums in units of 1/``lattice`` of a record, as drawn: masses may be negative.
     lattice : int
@@ -85,6 +86,7 @@ class MomentRelease(
     --------
     >>> import pandas as pd
     >>> from dpcausal_bayes.columns import Arm, Bounded
+    >>> from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
     >>> from dpcausal_bayes.simulate import simulate_moments
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 10))
     >>> workload = CausalWorkload(schema)
@@ -96,7 +98,7 @@ class MomentRelease(
     """
 
     workload: Workload
-    mechanism: GaussianMechanism
+    mechanism: MomentMechanism
     values: np.ndarray
     lattice: int
     n: int
@@ -111,7 +113,7 @@ class MomentRelease(
         check_kinds(self, _FIELD_KINDS)
         try:
             self.mechanism.check(self.workload)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ReleaseError(f"MomentRelease.mechanism does not fit: {error}") from None
         if self.lattice != LATTICE:
             fail("MomentRelease.lattice", f"is {self.lattice}", f"{LATTICE}")
@@ -144,7 +146,7 @@ class MomentRelease(
             )
 
     def _check_loss(self) -> None:
-        if self.loss.delta == 0:
+        if self.loss.delta == 0 and isinstance(self.mechanism, GaussianMechanism):
             fail("MomentRelease.loss", "states delta 0", "above 0 for Gaussian noise")
         source = self.mechanism if self.selection is msgspec.UNSET else self.selection
         spent = source.loss(self.loss.delta)
@@ -188,7 +190,7 @@ class MomentRelease(
     @functools.cached_property
     def noise_scale(self) -> NDArray[np.float64]:
         """Standard deviation of every query's noise, in records, shape (Q,)."""
-        return read_only(self.mechanism.scale / self.workload.weights)
+        return read_only(self.mechanism.noise_sd(self.workload))  # type: ignore[arg-type]
 
     def cells(self, group: int = 0) -> NDArray[np.float64]:
         """Return a group's noisy queries, in records, shape (2, L, 2): arm, stratum, part."""
@@ -265,7 +267,7 @@ def check_same_workload(release: Any, workload: Workload) -> None:
 
 _FIELD_KINDS: dict[str, Any] = {
     "workload": Workload,
-    "mechanism": GaussianMechanism,
+    "mechanism": MomentMechanism,
     "lattice": int,
     "n": int,
     "loss": PrivacyLoss,

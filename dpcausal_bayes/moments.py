@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.column_checks import kind_of
 from dpcausal_bayes.columns import Binned, Bounded, Categories, Levels, Scalar
-from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.gaussian_mechanism import LATTICE
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
-from dpcausal_bayes.laws import Gaussian
+from dpcausal_bayes.laplace_mechanism import MomentMechanism
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.privatise import NoiseSource
 from dpcausal_bayes.schema import Schema
@@ -115,7 +115,7 @@ def record_strata(
 
 def make_moment_release(
     workload: Workload,
-    mechanism: GaussianMechanism,
+    mechanism: MomentMechanism,
     exact: NDArray[np.int64],
     n: int,
     *,
@@ -127,7 +127,7 @@ def make_moment_release(
     Parameters
     ----------
     workload : CausalWorkload or GramWorkload
-    mechanism : GaussianMechanism
+    mechanism : GaussianMechanism or LaplaceMechanism
         Calibrated for this workload.
     exact : ndarray of int64, shape (Q,)
         In lattice units; confidential, and used for nothing but the sums with noise.
@@ -151,22 +151,17 @@ def make_moment_release(
     from dpcausal_bayes import __version__  # not at the top: the package imports this module
 
     _check_kind(workload, Workload, "workload")
-    _check_kind(mechanism, GaussianMechanism, "mechanism")
+    _check_kind(mechanism, MomentMechanism, "mechanism")
     mechanism.check(workload)
-    weights = workload.weights
-    if exact.shape != weights.shape or exact.dtype != np.int64:
+    if exact.shape != (workload.n_queries,) or exact.dtype != np.int64:
         raise ValueError(
             f"exact has shape {exact.shape} and dtype {exact.dtype}: it must hold the workload's "
-            f"{len(weights)} answers as int64"
+            f"{workload.n_queries} answers as int64"
         )
-    noise = np.zeros(len(weights), dtype=np.int64)
-    for weight in np.unique(weights):
-        alike = np.flatnonzero(weights == weight)
-        noise[alike] = source.integers(Gaussian(mechanism.scale * LATTICE / weight), alike.shape)
     return MomentRelease(
         workload=workload,
         mechanism=mechanism,
-        values=exact + noise,
+        values=mechanism.randomised(exact, workload, source),  # type: ignore[arg-type]
         lattice=LATTICE,
         n=n,
         loss=mechanism.loss(),

@@ -7,8 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpcausal_bayes.columns import Scalar
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import Workload
+from dpcausal_bayes.laplace_mechanism import MomentMechanism
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moment_releases import MomentRelease
@@ -126,7 +126,7 @@ def simulate_release(
 def simulate_moments(
     table: pd.DataFrame,
     workload: Workload,
-    mechanism: GaussianMechanism,
+    mechanism: MomentMechanism,
     *,
     seed: int | np.random.Generator,
 ) -> MomentRelease:
@@ -137,7 +137,7 @@ def simulate_moments(
     table : pandas.DataFrame, n rows
         With the arm, the outcome and the workload's covariates.
     workload : CausalWorkload or GramWorkload
-    mechanism : GaussianMechanism
+    mechanism : GaussianMechanism or LaplaceMechanism
         Calibrated for this workload.
     seed : int or numpy.random.Generator
 
@@ -155,6 +155,7 @@ def simulate_moments(
     Examples
     --------
     >>> from dpcausal_bayes.columns import Arm, Bounded
+    >>> from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
     >>> from dpcausal_bayes.workloads import CausalWorkload
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 10))
     >>> workload = CausalWorkload(schema)

@@ -144,6 +144,6 @@ def _normal(
         np.ascontiguousarray(rows(moments.variance)[:, :, None, None]),
         np.stack([rows(moments.plus), rows(moments.minus)], axis=-1),
         np.array([1.0, -1.0]),
-        rows(noise),
+        rows(noise)[:, :, None, None],
     )
     return drawn.reshape(shape)

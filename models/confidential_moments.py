@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.manifest import read_manifest
 from dpcausal_bayes.models.moment_likelihood import draw_moments
+from dpcausal_bayes.models.moment_noise import draw_noise, noise_blocks
 from dpcausal_bayes.models.noise import low_rank_normal_draw
 from dpcausal_bayes.models.stratum_laws import StratumLaw, record_moments
 
@@ -20,9 +21,9 @@ def confidential_moments(tree: xr.DataTree, rng: np.random.Generator) -> xr.Data
     r"""Draw the confidential masses and outcome sums, one table for each posterior draw.
 
     From the normal law that the likelihood uses, exactly: mean
-    :math:`n m + n C (n C + D)^{-1} (\hat a - n m)`. Masses are real numbers that sum to n over all
-    cells; that of a cell with hardly any units may fall below zero. A model that takes the noisy
-    moments for true has those.
+    :math:`n m + n C (n C + D)^{-1} (\hat a - n m)`, of Laplace noise given its mixing. Masses are
+    real numbers that sum to n over all cells; that of a cell with hardly any units may fall below
+    zero. A model that takes the noisy moments for true has those.
 
     Parameters
     ----------
@@ -54,15 +55,18 @@ def confidential_moments(tree: xr.DataTree, rng: np.random.Generator) -> xr.Data
     if "dispersion" in posterior:
         dispersion = posterior["dispersion"].transpose("chain", "draw", "arm").values
         dispersion = dispersion.reshape(-1, 2)
+    mixing = None
+    if "noise_mixing" in posterior:
+        mixing = posterior["noise_mixing"].transpose("chain", "draw", "noise").values
+        mixing = mixing.reshape(len(mean), -1)
     released = constant["released"].values
     laws = StratumLaw(share.values.reshape(shape), mean, dispersion)
     if float(constant["noise_aware"]):
         n = int(read_manifest(tree)["n"])
-        parts = [
-            _draw(_some(laws, slice(first, first + CHUNK)), constant, n, rng)
-            for first in range(0, len(mean), CHUNK)
-        ]
-        moments = np.concatenate(parts)
+        parts = [slice(first, first + CHUNK) for first in range(0, len(mean), CHUNK)]
+        moments = np.concatenate(
+            [_draw(_some(laws, p), _part(mixing, p), constant, n, rng) for p in parts]
+        )
     else:
         moments = np.broadcast_to(released, (len(mean), len(released)))
     cells = moments[:, : 2 * share[0, 0].size].reshape(*share.shape, 2)
@@ -73,24 +77,38 @@ def confidential_moments(tree: xr.DataTree, rng: np.random.Generator) -> xr.Data
 
 
 def _some(laws: StratumLaw, rows: slice) -> StratumLaw:
-    return StratumLaw(*(None if part is None else part[rows] for part in laws))
+    return StratumLaw(*(_part(array, rows) for array in laws))
+
+
+def _part(array: NDArray[np.float64] | None, rows: slice) -> NDArray[np.float64] | None:
+    return None if array is None else array[rows]
 
 
 def _draw(
-    laws: StratumLaw, constant: xr.Dataset, n: int, rng: np.random.Generator
+    laws: StratumLaw,
+    mixing: NDArray[np.float64] | None,
+    constant: xr.Dataset,
+    n: int,
+    rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Draw moments (draws, p) given the laws of as many draws."""
+    """Draw moments (draws, p) given the laws, and the noise's mixing, of as many draws."""
     moments = record_moments(laws, laws.share.shape[-1], np)
-    variance, redundancy = constant["noise_variance"].values, constant["redundancy"].values
-    root = np.linalg.cholesky(np.diag(variance) - redundancy @ redundancy.T)
-    shape = (len(laws.share), len(variance))
+    shape = (len(laws.share), constant.sizes["query"])
+    variance = np.broadcast_to(constant["noise_variance"].values, shape)
+    redundancy = constant["redundancy"].values
+    noise = noise_blocks(variance, mixing, moments.blocks.shape[-1], np)
+    if redundancy.shape[1]:
+        root = np.linalg.cholesky(np.diag(variance[0]) - redundancy @ redundancy.T)
+        noise_draw = rng.standard_normal(shape) @ root.T
+    else:
+        noise_draw = draw_noise(noise, rng)
     return low_rank_normal_draw(
         draw_moments(laws.share, laws.mean, laws.dispersion, n, rng),
-        rng.standard_normal(shape) @ root.T,
+        noise_draw,
         np.broadcast_to(constant["released"].values, shape),
         n * moments.blocks,
         n**0.5 * moments.factors,
         moments.signs,
-        np.broadcast_to(variance, shape),
+        noise,
         redundancy,
     )

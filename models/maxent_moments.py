@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.models.coefficients import coefficients
 from dpcausal_bayes.models.maxent_density import maxent_logp
 from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_form, maxent_law
@@ -164,6 +165,11 @@ class _Design(NamedTuple):
 
     def __call__(self, release: MomentRelease) -> dict[str, Any]:
         check_same_workload(release, self.workload)
+        if isinstance(release.mechanism, LaplaceMechanism):
+            raise ValueError(
+                "release has Laplace noise, and maxent_moments takes noise for normal: model its "
+                "strata with stratified_moments"
+            )
         order = self.records.order
         released, variance = release.noisy[order], release.noise_scale[order] ** 2
         first = maxent_pilot(self.form, self.records, released, variance, release.n)

@@ -9,7 +9,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.models.measurement import Pooling, pooling
+from dpcausal_bayes.models.moment_noise import draw_noise, noise_blocks, noise_labels
 from dpcausal_bayes.models.noise import low_rank_normal_logp
 from dpcausal_bayes.models.stratum_density import bounded_moments_logp
 from dpcausal_bayes.models.stratum_laws import StratumLaw, outcome_moments, record_moments
@@ -27,6 +29,8 @@ def moment_likelihood(
 
     with m and C the mean and covariance of what a record contributes, see
     `dpcausal_bayes.models.stratum_laws`, and the rest from `dpcausal_bayes.models.measurement`.
+    Laplace noise is normal given the exponential variables ``noise_mixing`` (noise), see
+    `dpcausal_bayes.models.moment_noise`, so that D is a function of them.
 
     Parameters
     ----------
@@ -63,6 +67,10 @@ def moment_likelihood(
     if law.dispersion is not None:
         parameters.append(law.dispersion)
         signature += ",(a)"
+    if scored.mixed:
+        model.add_coord("noise", noise_labels(workload, group))
+        parameters.append(pm.Exponential("noise_mixing", 1, dims="noise"))
+        signature += ",(q)"
     return pm.CustomDist(
         "release",
         *parameters,
@@ -80,25 +88,23 @@ class _Scored:
     def __init__(
         self, release: MomentRelease, group: int, pooled: Pooling, noise_aware: bool
     ) -> None:
-        self.n_strata = release.causal_workload.n_strata(group)
+        workload = release.causal_workload
+        self.n_strata, self.binary = workload.n_strata(group), workload.binary
         self.noise_aware = noise_aware
+        self.mixed = noise_aware and isinstance(release.mechanism, LaplaceMechanism)
         # noise that is ignored has no redundancy either
         self.redundancy = pooled.redundancy if noise_aware else pooled.redundancy[:, :0]
 
     def logp(
-        self,
-        value: Any,
-        share: Any,
-        mean: Any,
-        records: Any,
-        noise_variance: Any,
-        dispersion: Any = None,
+        self, value: Any, share: Any, mean: Any, records: Any, noise_variance: Any, *others: Any
     ) -> Any:
-        if dispersion is not None:
-            data = (value, records, noise_variance, self.redundancy)
-            return bounded_moments_logp(share, mean, dispersion, *data, self.noise_aware)
+        mixing = others[-1] if self.mixed else None
+        if not self.binary:
+            noise = noise_blocks(noise_variance, mixing, 2, pt)
+            data = (value, records, noise, self.redundancy)
+            return bounded_moments_logp(share, mean, others[0], *data, self.noise_aware)
         moments = record_moments(StratumLaw(share, mean, None), self.n_strata, pt)
-        blocks = records * moments.blocks + noise_variance[:, None, None]
+        blocks = records * moments.blocks + noise_blocks(noise_variance, mixing, 1, pt)
         factors = np.zeros((len(self.redundancy), 0))
         if self.noise_aware:
             factors = pt.concatenate([pt.sqrt(records) * moments.factors, self.redundancy], axis=-1)
@@ -112,12 +118,16 @@ class _Scored:
         mean: Any,
         records: Any,
         noise_variance: Any,
-        dispersion: Any = None,
-        *,
+        *others: Any,
         rng: np.random.Generator,
         size: Any = None,
     ) -> NDArray[np.float64]:
+        dispersion = None if self.binary else others[0]
         moments = draw_moments(share, mean, dispersion, int(records), rng)
+        if self.mixed:  # noise is drawn afresh: the mixing is that of the release at hand
+            fresh = rng.exponential(size=noise_variance.shape)
+            blocks = noise_blocks(noise_variance, fresh, 1 if self.binary else 2, np)
+            return moments + draw_noise(blocks, rng)
         if self.noise_aware:
             noise = np.diag(noise_variance) - self.redundancy @ self.redundancy.T
             moments = moments + np.linalg.cholesky(noise) @ rng.standard_normal(len(noise))

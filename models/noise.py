@@ -76,7 +76,7 @@ def low_rank_normal_draw(
     blocks: NDArray[np.float64],
     factors: NDArray[np.float64],
     signs: NDArray[np.float64],
-    noise_variance: NDArray[np.float64],
+    noise_blocks: NDArray[np.float64],
     noise_factors: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     r"""Draw the confidential average given parameters and release, exactly.
@@ -91,10 +91,10 @@ def low_rank_normal_draw(
 
     Parameters
     ----------
-    prior_draw, noise_draw, observed, noise_variance : ndarray, shape (J, p)
-        :math:`a_0`, :math:`e_0`, x and the diagonal of D.
-    blocks : ndarray, shape (J, p / b, b, b)
-        B, without the noise.
+    prior_draw, noise_draw, observed : ndarray, shape (J, p)
+        :math:`a_0`, :math:`e_0` and x.
+    blocks, noise_blocks : ndarray, shape (J, p / b, b, b)
+        B, and D in blocks of the same order.
     factors, signs : ndarray, shapes (J, p, r) and (r,)
         U and the diagonal of S.
     noise_factors : ndarray, shape (p, q), optional
@@ -111,16 +111,14 @@ def low_rank_normal_draw(
     Examples
     --------
     >>> import numpy as np
-    >>> one = np.ones((1, 1))
+    >>> one, block = np.ones((1, 1)), np.ones((1, 1, 1, 1))
     >>> low_rank_normal_draw(
-    ...     0 * one, 0 * one, 2 * one, np.ones((1, 1, 1, 1)), np.zeros((1, 1, 1)), np.ones(1), one
+    ...     0 * one, 0 * one, 2 * one, block, np.zeros((1, 1, 1)), np.ones(1), block
     ... )
     array([[1.]])
     """
     n, groups, order, _ = blocks.shape
-    noisy = blocks.copy()
-    diagonal = np.arange(order)
-    noisy[:, :, diagonal, diagonal] += noise_variance.reshape(n, groups, order)
+    noisy = blocks + noise_blocks
     extra = np.zeros((factors.shape[1], 0)) if noise_factors is None else noise_factors
     all_factors = np.concatenate([factors, np.broadcast_to(extra, (n, *extra.shape))], axis=-1)
     all_signs = np.concatenate([signs, -np.ones(extra.shape[1])])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.laplace_mechanism import MomentMechanism
 from dpcausal_bayes.models.coefficients import coefficients
 from dpcausal_bayes.models.measurement import pooling
 from dpcausal_bayes.models.moment_likelihood import moment_likelihood
@@ -55,9 +55,10 @@ def stratified_moments(
     which a slope alone would pull at the ends, where one arm has few records.
 
     Given the law of a record the confidential moments are integrated out as normal, with their
-    exact mean and covariance (third and fourth moments are the beta law's), and the noise is normal
-    as released. A binary outcome has :math:`r = 1` and counts in place of sums. Other groups of the
-    workload re-measure what they share with these strata, at least the arm totals.
+    exact mean and covariance (third and fourth moments are the beta law's). The noise is as
+    released: normal, or Laplace, which is normal given an exponential variable for each number. A
+    binary outcome has :math:`r = 1` and counts in place of sums. Other groups of the workload
+    re-measure what they share with these strata, at least the arm totals.
 
     Parameters
     ----------
@@ -71,10 +72,11 @@ def stratified_moments(
     Returns
     -------
     pymc.Model
-        Free variables ``coefficient_offset`` (term) and, with more than one stratum,
-        ``spread`` (surface); deterministic ``coefficient`` (term), ``share`` and ``mean``
-        (arm, stratum), ``dispersion`` (arm) unless binary; observed ``release`` (query).
-        ``mean`` is on the scaled outcome; `dpcausal_bayes.estimate` returns to its units.
+        Free variables ``coefficient_offset`` (term) and, with more than one stratum, ``spread``
+        (surface); of Laplace noise ``noise_mixing`` (noise); deterministic ``coefficient`` (term),
+        ``share`` and ``mean`` (arm, stratum), ``dispersion`` (arm) unless binary; observed
+        ``release`` (query). ``mean`` is on the scaled outcome; `dpcausal_bayes.estimate` returns to
+        its units.
 
     Raises
     ------
@@ -94,7 +96,7 @@ def stratified_moments(
     --------
     >>> import pandas as pd
     >>> from dpcausal_bayes.columns import Arm, Bounded, Categories
-    >>> from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+    >>> from dpcausal_bayes.laplace_mechanism import MomentMechanism
     >>> from dpcausal_bayes.schema import Schema
     >>> from dpcausal_bayes.simulate import simulate_moments
     >>> from dpcausal_bayes.workloads import CausalWorkload
@@ -143,13 +145,18 @@ class _Design(NamedTuple):
     """What another release of the same workload changes in a model: its data."""
 
     workload: CausalWorkload
-    mechanism: GaussianMechanism
+    mechanism: MomentMechanism
     form: Surfaces
     group: int
     noise_aware: bool
 
     def __call__(self, release: MomentRelease) -> dict[str, Any]:
         check_same_workload(release, self.workload)
+        if type(release.mechanism) is not type(self.mechanism):
+            raise ValueError(
+                f"release has a {type(release.mechanism).__name__}, the model is of a "
+                f"{type(self.mechanism).__name__}: build a model from this release"
+            )
         if len(self.workload.groups) > 1 and release.mechanism != self.mechanism:
             raise ValueError(
                 "release has noise of another scale than the model, whose groups were pooled for "

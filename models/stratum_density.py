@@ -27,7 +27,7 @@ def bounded_moments_logp(
     dispersion: Any,
     value: Any,
     records: Any,
-    noise_variance: Any,
+    noise: Any,
     redundancy: Any,
     centred: bool,
 ) -> Any:
@@ -43,8 +43,8 @@ def bounded_moments_logp(
         :math:`\hat a`, ordered as `record_moments` does.
     records : tensor, ()
         n.
-    noise_variance : tensor, shape (4 S + 2,)
-        D.
+    noise : tensor, shape (2 S + 1, 2, 2)
+        D, in blocks.
     redundancy : array, shape (4 S + 2, q)
         U, constants.
     centred : bool
@@ -54,12 +54,12 @@ def bounded_moments_logp(
     -------
     tensor, ()
     """
-    inputs = (share, mean, dispersion, value, records, noise_variance, redundancy)
+    inputs = (share, mean, dispersion, noise, value, records, redundancy)
     return _BoundedMoments(centred)(*inputs)[0]
 
 
 class _BoundedMoments(Op):
-    """Log-density, and its gradients in share, mean and dispersion, as four outputs."""
+    """Log-density, and its gradients in share, mean, dispersion and noise, as five outputs."""
 
     __props__ = ("centred",)
 
@@ -68,22 +68,22 @@ class _BoundedMoments(Op):
 
     def make_node(self, *inputs: Any) -> Apply:
         inputs = tuple(pt.as_tensor_variable(x, dtype="float64") for x in inputs)
-        for x, ndim in zip(inputs, (2, 2, 1, 1, 0, 1, 2), strict=True):
+        for x, ndim in zip(inputs, (2, 2, 1, 3, 1, 0, 2), strict=True):
             if x.type.ndim != ndim:
                 raise ValueError(f"got {x.type.ndim} dimensions where {ndim} are wanted")
-        gradients = [pt.tensor(dtype="float64", shape=x.type.shape) for x in inputs[:3]]
+        gradients = [pt.tensor(dtype="float64", shape=x.type.shape) for x in inputs[:4]]
         return Apply(self, inputs, [pt.scalar(dtype="float64"), *gradients])
 
     def perform(self, node: Apply, inputs: list[Any], output_storage: list[Any]) -> None:
-        found = _compiled(*inputs[:4], float(inputs[4]), *inputs[5:], self.centred)
+        found = _compiled(*inputs[:5], float(inputs[5]), inputs[6], self.centred)
         for storage, value in zip(output_storage, found, strict=True):
             storage[0] = np.asarray(value)
 
     def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
-        return [(), *shapes[:3]]
+        return [(), *shapes[:4]]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        return [[True] * 4] * 3 + [[False] * 4] * 4
+        return [[True] * 5] * 4 + [[False] * 5] * 3
 
     def pullback(
         self, inputs: list[Variable], outputs: list[Variable], cotangents: list[Variable]
@@ -92,7 +92,7 @@ class _BoundedMoments(Op):
         if not all(isinstance(x.type, DisconnectedType) for x in second):
             raise NotImplementedError("second derivatives of this density are not available")
         gradients = [weight * gradient for gradient in outputs[1:]]
-        return [*gradients, *(DisconnectedType()() for _ in inputs[3:])]
+        return [*gradients, *(DisconnectedType()() for _ in inputs[4:])]
 
 
 @numba_dispatch.numba_njit
@@ -120,18 +120,18 @@ def _kernel(
     share: Any,
     mean: Any,
     dispersion: Any,
+    noise: Any,
     value: Any,
     n: Any,
-    noise_variance: Any,
     redundancy: Any,
     centred: bool,
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any, Any]:
     """Compute log-density and gradients, with plain loops for numba."""
     n_strata, n_cells = share.shape[1], 2 * share.shape[1]
     p, rank = 4 * n_strata + 2, 5 if centred else 4
     root, half = np.sqrt(n), np.sqrt(0.5)
     expected, cross = np.zeros(p), np.zeros((p, 2))
-    blocks = np.zeros((1, n_cells + 1, 2, 2))
+    blocks = noise.copy().reshape(1, n_cells + 1, 2, 2)
     factors = np.zeros((1, p, rank + redundancy.shape[1]))
     signs = -np.ones(factors.shape[2])
     signs[:2] = 1.0
@@ -145,11 +145,11 @@ def _kernel(
             expected[i], expected[i + 1] = pi, pi * mu
             expected[p - 2 + t] += pi * (y2[0] - 0.5)
             cross[i, t], cross[i + 1, t] = pi * (y2[0] - 0.5), pi * (y3[0] - 0.5 * mu)
-            blocks[0, j, 0, 0] = n * pi + noise_variance[i]
-            blocks[0, j, 0, 1] = blocks[0, j, 1, 0] = n * pi * mu
-            blocks[0, j, 1, 1] = n * pi * y2[0] + noise_variance[i + 1]
+            blocks[0, j, 0, 0] += n * pi
+            blocks[0, j, 0, 1] += n * pi * mu
+            blocks[0, j, 1, 0] += n * pi * mu
+            blocks[0, j, 1, 1] += n * pi * y2[0]
             blocks[0, n_cells, t, t] += n * pi * (y4[0] - y2[0] + 0.25)
-        blocks[0, n_cells, t, t] += noise_variance[p - 2 + t]
     for i in range(p):
         for t in range(2):
             unit = 1.0 if i == p - 2 + t else 0.0
@@ -189,7 +189,7 @@ def _kernel(
             d_mean[t, s] = pi * (d_y - 0.5 * d_yw)
             d_mean[t, s] += d_y2 * y2[1] + pi * d_yw * y3[1] + d_y4 * y4[1]
             d_dispersion[t] += d_y2 * y2[2] + pi * d_yw * y3[2] + d_y4 * y4[2]
-    return logp[0], d_share, d_mean, d_dispersion
+    return logp[0], d_share, d_mean, d_dispersion, d_blocks[0]
 
 
 _compiled = numba_dispatch.numba_njit(_kernel, final_function=True)
@@ -197,17 +197,17 @@ _compiled = numba_dispatch.numba_njit(_kernel, final_function=True)
 
 @numba_dispatch.register_funcify_default_op_cache_key(_BoundedMoments)
 def _bounded_moments_in_numba(op: Op, node: Apply, **kwargs: Any) -> tuple[Any, int]:
-    version = 1  # of the kernel: part of the key of the compiled code's cache
+    version = 2  # of the kernel: part of the key of the compiled code's cache
     centred = bool(op.centred)
     kernel = numba_dispatch.numba_njit(_kernel)
 
     @numba_dispatch.numba_njit
     def bounded_moments(
-        share: Any, mean: Any, r: Any, value: Any, n: Any, variance: Any, redundancy: Any
+        share: Any, mean: Any, r: Any, noise: Any, value: Any, n: Any, redundancy: Any
     ) -> Any:
-        logp, d_share, d_mean, d_r = kernel(
-            share, mean, r, value, n.item(), variance, redundancy, centred
+        logp, d_share, d_mean, d_r, d_noise = kernel(
+            share, mean, r, noise, value, n.item(), redundancy, centred
         )
-        return np.asarray(logp), d_share, d_mean, d_r
+        return np.asarray(logp), d_share, d_mean, d_r, d_noise
 
     return bounded_moments, version

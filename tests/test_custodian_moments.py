@@ -214,8 +214,12 @@ OTHER = GaussianMechanism.calibrated(WORKLOADS["groups"], epsilon=1.0, delta=DEL
     [
         ({"workload": SCHEMA}, TypeError, "workload is a Schema: it must be a CausalWorkload"),
         ({"ledger": 2.0}, TypeError, "ledger is a float: it must be a Ledger"),
-        ({"delta": None}, TypeError, "needs epsilon and delta, or a mechanism"),
-        ({"epsilon": None}, TypeError, "needs epsilon and delta, or a mechanism"),
+        ({"epsilon": None}, TypeError, "needs epsilon, with a delta for Gaussian noise, or a mech"),
+        (
+            {"workload": WORKLOADS["groups"], "delta": None},
+            ValueError,
+            "workload has [0-9]+ groups",
+        ),
         ({"mechanism": OTHER}, TypeError, "not both"),
         (
             {"epsilon": None, "delta": None, "mechanism": ClusterDP(lam=0.5, sigma=1, gamma=0.1)},

@@ -74,17 +74,19 @@ def test_gradient_is_that_of_the_dense_density(compiled, order, signs):
 def test_draw_is_the_dense_conditional(order, signs):
     x, blocks, factors, signs = problem(order, signs)
     rng = np.random.default_rng(2)
-    variance = rng.uniform(0.5, 2, size=x.shape)
+    root = rng.normal(size=blocks.shape)
+    noise_blocks = root @ np.swapaxes(root, -1, -2) + 0.5 * np.eye(order)
     before, noise = rng.normal(size=(2, *x.shape))
-    drawn = low_rank_normal_draw(before, noise, x, blocks, factors, signs, variance)
+    drawn = low_rank_normal_draw(before, noise, x, blocks, factors, signs, noise_blocks)
     covariances = dense(blocks, factors, signs)
     for j, c in enumerate(covariances):
-        gain = c @ np.linalg.inv(c + np.diag(variance[j]))
+        d = block_diag(*noise_blocks[j])
+        gain = c @ np.linalg.inv(c + d)
         wanted = before[j] + gain @ (x[j] - before[j] - noise[j])
         np.testing.assert_allclose(drawn[j], wanted, atol=1e-10)
         # which has the conditional covariance, since before and noise are independent
         shrunk = np.eye(len(c)) - gain
-        law = shrunk @ c @ shrunk.T + gain @ np.diag(variance[j]) @ gain.T
+        law = shrunk @ c @ shrunk.T + gain @ d @ gain.T
         np.testing.assert_allclose(law, c - gain @ c, atol=1e-10)
 
 

@@ -5,6 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
+from scipy.linalg import block_diag
 from scipy.stats import multivariate_normal
 
 from dpcausal_bayes.models.stratum_density import bounded_moments_logp
@@ -15,31 +16,31 @@ RECORDS = 300.0
 
 
 def problem(n_strata, rank, seed=0):
-    """A law; pooled moments near what it expects, the variances of their noise, its redundancy."""
+    """A law; the blocks of the noise, moments near what is expected, the noise's redundancy."""
     rng = np.random.default_rng(seed)
     law = random_law(n_strata, binary=False, seed=seed)
     size = 4 * n_strata + 2
-    variance = rng.uniform(20, 60, size)
+    root = rng.normal(scale=3, size=(size // 2, 2, 2))
+    noise = root @ np.swapaxes(root, 1, 2) + 20 * np.eye(2)
     redundancy = rng.normal(size=(size, rank))
     value = RECORDS * dense_moments(*law)[0] + 5 * rng.normal(size=size)
-    return law, value, variance, redundancy
+    return law, noise, value, redundancy
 
 
-def dense_logp(law, value, variance, redundancy, centred):
+def dense_logp(law, noise, value, redundancy, centred):
     mean, covariance = dense_moments(*law)
     if not centred:
         covariance = covariance + np.outer(mean, mean)
-    noise = np.diag(variance) - redundancy @ redundancy.T
+    noise = block_diag(*noise) - redundancy @ redundancy.T
     return multivariate_normal(RECORDS * mean, RECORDS * covariance + noise).logpdf(value)
 
 
 def compiled(centred, mode=INTERPRETED):
     law = [pt.matrix(), pt.matrix(), pt.vector()]
-    data = [pt.vector(), pt.vector(), pt.matrix()]
-    value, variance, redundancy = data
-    logp = bounded_moments_logp(*law, value, RECORDS, variance, redundancy, centred)
-    outputs = [logp, *pt.grad(logp, law)]
-    evaluate = pytensor.function([*law, *data], outputs, mode=mode)
+    noise, value, redundancy = pt.tensor3(), pt.vector(), pt.matrix()
+    logp = bounded_moments_logp(*law, value, RECORDS, noise, redundancy, centred)
+    outputs = [logp, *pt.grad(logp, [*law, noise])]
+    evaluate = pytensor.function([*law, noise, value, redundancy], outputs, mode=mode)
     return lambda law, *data: evaluate(*law, *data)
 
 
@@ -63,14 +64,19 @@ def test_gradient_is_that_of_the_dense_density(density, n_strata, rank):
     evaluate, centred = density
     law, *data = problem(n_strata, rank)
     rng, step = np.random.default_rng(1), 1e-6
-    for place, gradient in enumerate(evaluate(law, *data)[1:]):
-        assert gradient.shape == law[place].shape
+    noise, *data = data
+    parameters = [*law, noise]
+    for place, gradient in enumerate(evaluate(law, noise, *data)[1:]):
+        assert gradient.shape == parameters[place].shape
         for _ in range(3):
             direction = rng.normal(size=gradient.shape)
-            ahead, behind = [*law], [*law]
-            ahead[place] = law[place] + step * direction
-            behind[place] = law[place] - step * direction
-            slope = dense_logp(ahead, *data, centred) - dense_logp(behind, *data, centred)
+            if place == 3:  # blocks of a covariance are symmetric
+                direction = direction + np.swapaxes(direction, -1, -2)
+            ahead, behind = [*parameters], [*parameters]
+            ahead[place] = parameters[place] + step * direction
+            behind[place] = parameters[place] - step * direction
+            slope = dense_logp(ahead[:3], ahead[3], *data, centred)
+            slope -= dense_logp(behind[:3], behind[3], *data, centred)
             slope /= 2 * step
             np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-5, atol=1e-4)
 
@@ -81,17 +87,17 @@ def test_at_the_ends_density_and_gradient_are_finite(density, edge, r):
     evaluate, _ = density
     share = np.array([[1.0, 0.0], [1e-300, 0.0]])
     mean = np.array([[edge, -edge], [-edge, 0.0]])
-    _, value, variance, redundancy = problem(2, 1)
-    for part in evaluate([share, mean, np.array([r, r])], value, variance, redundancy):
+    _, *data = problem(2, 1)
+    for part in evaluate([share, mean, np.array([r, r])], *data):
         assert np.isfinite(part).all()
 
 
 def test_wrong_dimensions_and_second_derivatives_are_refused():
-    law, value, variance, redundancy = problem(1, 0)
+    law, noise, value, redundancy = problem(1, 0)
     with pytest.raises(ValueError, match="dimensions"):
-        bounded_moments_logp(*law, value[None], RECORDS, variance, redundancy, True)
+        bounded_moments_logp(*law, value[None], RECORDS, noise, redundancy, True)
     share = pt.matrix()
-    logp = bounded_moments_logp(share, *law[1:], value, RECORDS, variance, redundancy, True)
+    logp = bounded_moments_logp(share, *law[1:], value, RECORDS, noise, redundancy, True)
     with pytest.raises(NotImplementedError, match="second derivatives"):
         pt.grad(pt.grad(logp, share).sum(), share)
 

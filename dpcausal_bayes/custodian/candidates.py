@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcausal_bayes.custodian.confounding import confounding_left
 from dpcausal_bayes.custodian.gram_widths import GramPredictor
@@ -14,6 +15,7 @@ from dpcausal_bayes.custodian.guesses import Guesses
 from dpcausal_bayes.custodian.predictions import MOST_STRATA, Asked, Predictor
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = [
@@ -50,14 +52,21 @@ class Question(NamedTuple):
     estimands: Sequence[Estimand]
     n: int
     budgets: Sequence[float]
-    delta: float
+    delta: float | None
     population: str
     ci_prob: float
 
-    def scales(self, workload: Workload) -> list[float]:
-        """Return the scale of the noise at each budget."""
+    def noises(self, workload: Workload) -> list[NDArray[np.float64]]:
+        """Return the standard deviation of every query's noise, at each budget."""
+        if self.delta is None:
+            return [
+                LaplaceMechanism.calibrated(workload, epsilon=budget).noise_sd(workload)  # type: ignore[arg-type]
+                for budget in self.budgets
+            ]
         return [
-            GaussianMechanism.calibrated(workload, epsilon=budget, delta=self.delta).scale
+            GaussianMechanism.calibrated(workload, epsilon=budget, delta=self.delta).noise_sd(
+                workload
+            )
             for budget in self.budgets
         ]
 
@@ -91,10 +100,10 @@ class StrataCandidate:
             Of the simulation.
         """
         parts = [part for one in asked.estimands for part in self._parts(one)]
-        scales = asked.scales(self.workload)
+        noises = asked.noises(self.workload)
         predictor = Predictor(self.workload, self.group, asked.n, guesses, seed)
-        found = predictor.predict(parts, scales, asked.population, asked.ci_prob)
-        for budget, scale, predictions in zip(asked.budgets, scales, found, strict=True):
+        found = predictor.predict(parts, noises, asked.population, asked.ci_prob)
+        for budget, noise, predictions in zip(asked.budgets, noises, found, strict=True):
             for one, prediction in zip(parts, predictions, strict=True):
                 yield {
                     "epsilon": budget,
@@ -104,7 +113,7 @@ class StrataCandidate:
                     **prediction._asdict(),
                     "confounding_left": confounding_left(self.fields, guesses),
                     "smallest_cell": float(predictor.masses[:, one.members].min()),
-                    "noise_in_records": scale / self.workload.group_weights[self.group],
+                    "noise_in_records": float(self.workload.split(noise)[0][self.group].max()),
                     "rough": len(one.members) > MOST_STRATA,
                 }
 
@@ -154,7 +163,8 @@ class GramCandidate:
                 "are planned for effects on everybody; leave out that candidate or that estimand"
             )
         predictor = GramPredictor(self.workload, asked.n, guesses)
-        for budget, scale in zip(asked.budgets, asked.scales(self.workload), strict=True):
+        for budget, noise in zip(asked.budgets, asked.noises(self.workload), strict=True):
+            scale = float(noise[0] * self.workload.weights[0])
             for one in asked.estimands:
                 part = Asked(one.short, np.ones(1, dtype=bool), one.assigned)
                 found = predictor.predict(part, scale, asked.population, asked.ci_prob)

@@ -77,13 +77,14 @@ class Outlook:
         scale : float
             Of the noise, in records.
         """
+        noise = scale / workload.group_weights[0]
         bounded = isinstance(workload.schema.outcome, Bounded)
         sd = self.sd if bounded else None
         guesses = guesses_for(workload.schema, self.treated, self.mean, sd, None, None)
         masses = expected_masses(workload, 0, self.n, guesses)
         everybody = np.ones(masses.shape[1], dtype=bool)
         found = variances(
-            workload, 0, masses, everybody, ("control", "treated"), guesses, scale, "super"
+            workload, 0, masses, everybody, ("control", "treated"), guesses, noise, "super"
         )
         return self.weight * math.sqrt(sum(found)) / abs(_half(self.schema))
 

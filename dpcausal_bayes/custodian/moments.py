@@ -10,6 +10,7 @@ from dpcausal_bayes.custodian.ledger import Ledger
 from dpcausal_bayes.custodian.noise import SystemNoise
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism, MomentMechanism
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.moments import make_moment_release
 from dpcausal_bayes.privatise import NoiseSource
@@ -24,9 +25,9 @@ def release_moments(
     ledger: Ledger,
     epsilon: float | None = None,
     delta: float | None = None,
-    mechanism: GaussianMechanism | None = None,
+    mechanism: MomentMechanism | None = None,
 ) -> MomentRelease:
-    """Count and sum a confidential table by arm and stratum, or its products, with Gaussian noise.
+    """Count and sum a confidential table by arm and stratum, or its products, with noise.
 
     Everything is checked and summed first; then the ledger is charged; only then is noise drawn. A
     refusal at any step releases nothing. The release serves any number of models and estimands, at
@@ -43,8 +44,9 @@ def release_moments(
     ledger : Ledger
         Charged with the mechanism's loss.
     epsilon, delta : float, optional
-        The cost of this release: the analytic Gaussian mechanism is calibrated to it.
-    mechanism : GaussianMechanism, optional
+        The cost of this release. With a delta the analytic Gaussian mechanism is calibrated to it;
+        without one the Laplace mechanism, which is for one group of strata, and has half the noise.
+    mechanism : GaussianMechanism or LaplaceMechanism, optional
         A mechanism for this workload, instead of epsilon and delta.
 
     Returns
@@ -87,7 +89,7 @@ def _release(
     ledger: Ledger,
     epsilon: float | None,
     delta: float | None,
-    mechanism: GaussianMechanism | None,
+    mechanism: MomentMechanism | None,
     source: NoiseSource,
 ) -> MomentRelease:
     """Check, sum, charge, draw; the source is an argument so that a test can stub it."""
@@ -111,23 +113,26 @@ def _mechanism(
     workload: Workload,
     epsilon: float | None,
     delta: float | None,
-    mechanism: GaussianMechanism | None,
-) -> GaussianMechanism:
+    mechanism: MomentMechanism | None,
+) -> MomentMechanism:
     """Return the mechanism to use: the one given, or the one that costs (epsilon, delta)."""
     if mechanism is None:
-        if epsilon is None or delta is None:
+        if epsilon is None:
             raise TypeError(
-                "release_moments needs epsilon and delta, or a mechanism: give both numbers"
+                "release_moments needs epsilon, with a delta for Gaussian noise, or a mechanism"
             )
+        if delta is None:
+            return LaplaceMechanism.calibrated(workload, epsilon=epsilon)  # type: ignore[arg-type]
         return GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
     if epsilon is not None or delta is not None:
         raise TypeError(
             "release_moments takes a mechanism or epsilon and delta, not both: the mechanism "
             "states its own loss"
         )
-    if not isinstance(mechanism, GaussianMechanism):
+    if not isinstance(mechanism, MomentMechanism):
         raise TypeError(
-            f"mechanism is a {type(mechanism).__name__}: it must be a GaussianMechanism"
+            f"mechanism is a {type(mechanism).__name__}: it must be a GaussianMechanism or a "
+            "LaplaceMechanism"
         )
     mechanism.check(workload)
     return mechanism

@@ -36,7 +36,7 @@ def plan(
     *,
     n: int,
     epsilon: float | Sequence[float],
-    delta: float,
+    delta: float | None = None,
     candidates: Sequence[Sequence[str] | GramWorkload] | None = None,
     estimands: Sequence[Estimand] = (_Everybody(),),
     population: str = "super",
@@ -73,7 +73,9 @@ def plan(
         Number of records.
     epsilon : float or sequence of float
         Budgets to compare.
-    delta : float
+    delta : float, optional
+        Of Gaussian noise. Without one the noise is Laplace's, of half the size, which is for one
+        group of strata: second moments and several groups need a delta.
     candidates : sequence of (sequence of str or GramWorkload), optional
         Choices: strata, each a list of covariates, ``[]`` for one stratum; or second moments of the
         same arm and outcome. By default no strata,
@@ -153,14 +155,15 @@ def plan(
         covariate_sd,
         [field for candidate in chosen for field in candidate.fields],
     )
-    asked = Question(wanted, size, budgets, number(delta, "delta"), population, float(ci_prob))
+    delta = None if delta is None else number(delta, "delta")
+    asked = Question(wanted, size, budgets, delta, population, float(ci_prob))
     rows = [row for candidate in chosen for row in candidate.rows(asked, guesses, random_seed)]
     table = pd.DataFrame(rows).sort_values("epsilon", kind="stable", ignore_index=True)
     error = np.hypot(table["sd"], table["confounding_left"])
     table["best"] = error == error.groupby([table["epsilon"], table["estimand"]]).transform("min")
     table.attrs = {
         "n": size,
-        "delta": float(delta),
+        "delta": 0.0 if delta is None else delta,
         "population": population,
         "ci_prob": float(ci_prob),
         "outcome": workload.schema.outcome.column,

@@ -68,7 +68,7 @@ class Predictor:
     >>> guesses = Guesses(treated=0.5, mean=50.0, sd=(25.0, 25.0), shares={}, confounding={})
     >>> predictor = Predictor(CausalWorkload(schema), 0, 2000, guesses, 0)
     >>> everybody = Asked("ate", np.array([True]), ("control", "treated"))
-    >>> ((found,),) = predictor.predict([everybody], [20.0], "super", 0.95)
+    >>> ((found,),) = predictor.predict([everybody], [np.full(6, 20.0)], "super", 0.95)
     >>> round(found.sampling_sd, 1), found.sampling_sd < found.privacy_sd < found.sd
     (1.1, True)
     """
@@ -81,39 +81,43 @@ class Predictor:
         self.masses = expected_masses(workload, group, n, guesses)
 
     def predict(
-        self, asked: Sequence[Asked], scales: Sequence[float], population: str, ci_prob: float
+        self,
+        asked: Sequence[Asked],
+        noises: Sequence[NDArray[np.float64]],
+        population: str,
+        ci_prob: float,
     ) -> Iterator[list[Prediction]]:
-        """Predict all that is asked, at each scale of the noise.
+        """Predict all that is asked, at each size of the noise.
 
         Parameters
         ----------
         asked : sequence of Asked
-        scales : sequence of float
-            Noise of a query of weight 1, in records.
+        noises : sequence of array, shape (Q,)
+            Standard deviation of every query's noise, in records. Its law is taken to be normal.
         population : "super" or "sample"
         ci_prob : float
         """
         if self.masses.shape[1] > MOST_STRATA:
-            for scale in scales:
-                yield [self._closed(one, scale, population, ci_prob) for one in asked]
+            for noise in noises:
+                yield [self._closed(one, noise, population, ci_prob) for one in asked]
             return
-        exact = self._posterior(NO_NOISE)
+        exact = self._posterior(NO_NOISE / self.workload.weights)
         sampling = [_typical(self._contrasts(exact, one).std(axis=1)) for one in asked]
-        for scale in scales:
-            draws = self._posterior(scale)
+        for noise in noises:
+            draws = self._posterior(noise)
             yield [
                 self._simulated(draws, one, sd, population, ci_prob)
                 for one, sd in zip(asked, sampling, strict=True)
             ]
 
-    def _posterior(self, scale: float) -> Law:
+    def _posterior(self, noise: NDArray[np.float64]) -> Law:
         """Return posterior draws from a few simulated releases of the guessed study."""
         workload, group = self.workload, self.group
         levels = tuple(len(covariate.labels) for covariate in workload.covariates(group))
-        cells, squares = workload.split(scale / workload.weights)
-        noise = np.concatenate([cells[group].ravel(), [] if squares is None else squares])
+        cells, squares = workload.split(noise)
+        own = np.concatenate([cells[group].ravel(), [] if squares is None else squares])
         beliefs = Beliefs(levels, workload.binary)
-        return posterior(beliefs, self._law(), self.n, noise, self.seed)
+        return posterior(beliefs, self._law(), self.n, own, self.seed)
 
     def _unit(self) -> tuple[float, float]:
         """Return middle and half of the outcome's range, from its first value to its second."""
@@ -134,7 +138,7 @@ class Predictor:
             np.minimum(dispersion, _MOST_DISPERSION),
         )
 
-    def _variances(self, one: Asked, scale: float, population: str) -> tuple[float, float]:
+    def _variances(self, one: Asked, noise: float, population: str) -> tuple[float, float]:
         return variances(
             self.workload,
             self.group,
@@ -142,12 +146,15 @@ class Predictor:
             one.members,
             one.assigned,
             self.guesses,
-            scale,
+            noise,
             population,
         )
 
-    def _closed(self, one: Asked, scale: float, population: str, ci_prob: float) -> Prediction:
-        sampling, privacy = self._variances(one, scale, population)
+    def _closed(
+        self, one: Asked, noise: NDArray[np.float64], population: str, ci_prob: float
+    ) -> Prediction:
+        of_cells = float(self.workload.split(noise)[0][self.group].max())  # all are alike
+        sampling, privacy = self._variances(one, of_cells, population)
         sd = math.sqrt(sampling + privacy)
         return Prediction(normal_reach(ci_prob) * sd, sd, math.sqrt(sampling), math.sqrt(privacy))
 

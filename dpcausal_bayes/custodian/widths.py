@@ -73,7 +73,7 @@ def variances(
     members: NDArray[np.bool_],
     assigned: Sequence[str],
     guesses: Guesses,
-    scale: float,
+    noise: float,
     population: str,
 ) -> tuple[float, float]:
     """Return the variance owed to sampling and that owed to privacy, in the outcome's unit squared.
@@ -90,8 +90,8 @@ def variances(
     assigned : sequence of str
         The arms whose units it averages over: ``"control"``, ``"treated"``.
     guesses : Guesses
-    scale : float
-        Noise of a query of weight 1, in records.
+    noise : float
+        Standard deviation of the noise of each of the group's queries, in records.
     population : "super" or "sample"
 
     Returns
@@ -116,5 +116,4 @@ def variances(
         of_total = np.array([1.0, 0.0])
     gradient = (np.array([[-1.0], [1.0]]) * weight / masses)[..., None] * of_mean
     known = float(np.sum(gradient * of_total)) ** 2 / (masses.size * float(np.sum(of_total)))
-    noise = scale / workload.group_weights[group]
     return sampling, noise**2 * (float(np.sum(gradient**2)) - known)
