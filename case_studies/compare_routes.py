@@ -1,7 +1,9 @@
 """The package's own rows: a release, its model, and what each part of the error is due to.
 
-A model is compiled once for each design and refitted (`dpcausal_bayes.Fitter`). The interval is the
-reported one, of the population (``population="super"``); the estimate is the posterior mean.
+Strata that are chosen beforehand are released with Laplace noise; second moments, and strata that
+are selected, with Gaussian noise. A model is compiled once for each design and refitted
+(`dpcausal_bayes.Fitter`). The interval is the reported one, of the population
+(``population="super"``); the estimate is the posterior mean.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from dpcausal_bayes import models
 from dpcausal_bayes.estimands import ATE, estimate
 from dpcausal_bayes.fitter import Fitter
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
-from dpcausal_bayes.gram_workloads import GramWorkload, Workload
+from dpcausal_bayes.gram_workloads import GramWorkload
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.populations.tables import table_contrast
 from dpcausal_bayes.releases import LabelRelease
@@ -76,10 +79,10 @@ class Route(NamedTuple):
 def routes(design: Design) -> list[Route]:
     """Return the package's routes for a data set."""
     found = [
-        Route("no strata", "record", _moments(design, design.workload(stratified=False))),
-        Route("strata", "record", _moments(design, design.workload(stratified=True))),
+        Route("no strata", "record", _strata(design, design.workload(stratified=False))),
+        Route("strata", "record", _strata(design, design.workload(stratified=True))),
         Route("selected strata", "record", _selected(design)),
-        Route("Gram regression", "record", _moments(design, GramWorkload(design.schema))),
+        Route("Gram regression", "record", _regression(design)),
     ]
     if design.probability is not None:
         found.append(Route("label release", "label", _labels(design)))
@@ -88,7 +91,14 @@ def routes(design: Design) -> list[Route]:
 
 def fit_stratified(release: MomentRelease, seed: int) -> xr.DataTree:
     """Fit the stratified model of a release, compiled before if one of its design was fitted."""
-    return _fit(release.workload, release, seed, models.stratified_moments)
+    return _fit(_key(release), release, seed, models.stratified_moments)
+
+
+def _key(release: MomentRelease) -> Any:
+    """Return what a model of a moment release may be refitted to."""
+    several = len(getattr(release.workload, "groups", ())) > 1
+    # of several groups the noise is part of a model; of one it is data, but for its law
+    return release.workload, release.mechanism if several else type(release.mechanism)
 
 
 def _fit(
@@ -102,20 +112,26 @@ def _fit(
     return _fitters[key].fit(release, random_seed=seed, **SAMPLER)
 
 
-def _moments(
-    design: Design, workload: Workload
+def _strata(
+    design: Design, workload: CausalWorkload
 ) -> Callable[[pd.DataFrame, float, float, int], Posterior]:
-    gram = isinstance(workload, GramWorkload)
-    build = models.gram_regression if gram else models.stratified_moments
+    def run(table: pd.DataFrame, epsilon: float, delta: float, seed: int) -> Posterior:
+        mechanism = LaplaceMechanism.calibrated(workload, epsilon=epsilon)
+        release = simulate_moments(table, workload, mechanism, seed=seed)
+        declared = float(table_contrast(ATE(), table, workload))
+        return _of_moments(design, release, seed, models.stratified_moments, declared)
+
+    return run
+
+
+def _regression(design: Design) -> Callable[[pd.DataFrame, float, float, int], Posterior]:
+    workload = GramWorkload(design.schema)
 
     def run(table: pd.DataFrame, epsilon: float, delta: float, seed: int) -> Posterior:
         mechanism = GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
         release = simulate_moments(table, workload, mechanism, seed=seed)
-        if isinstance(workload, GramWorkload):
-            declared = _regression(table, design)
-        else:
-            declared = float(table_contrast(ATE(), table, workload))
-        return _posterior(design, workload, release, seed, build, declared)
+        declared = _least_squares(table, design)
+        return _of_moments(design, release, seed, models.gram_regression, declared)
 
     return run
 
@@ -131,9 +147,7 @@ def _selected(design: Design) -> Callable[[pd.DataFrame, float, float, int], Pos
         declared = float(
             table_contrast(ATE(), table, CausalWorkload(schema, groups=workload.groups[:1]))
         )
-        # of several groups the noise is part of a model; of one it is data
-        key = (workload, release.mechanism if len(workload.groups) > 1 else None)
-        return _posterior(design, key, release, seed, models.stratified_moments, declared)
+        return _of_moments(design, release, seed, models.stratified_moments, declared)
 
     return run
 
@@ -153,6 +167,16 @@ def _labels(design: Design) -> Callable[[pd.DataFrame, float, float, int], Poste
         return _posterior(design, key, release, seed, models.cluster_labels, declared)
 
     return run
+
+
+def _of_moments(
+    design: Design,
+    release: MomentRelease,
+    seed: int,
+    build: Callable[[Any], pm.Model],
+    declared: float,
+) -> Posterior:
+    return _posterior(design, _key(release), release, seed, build, declared)
 
 
 def _posterior(
@@ -186,7 +210,7 @@ def _posterior(
     )
 
 
-def _regression(table: pd.DataFrame, design: Design) -> float:
+def _least_squares(table: pd.DataFrame, design: Design) -> float:
     """Return the effect by least squares in each arm, on the outcome's own scale."""
     rows = records(table, design.schema)
     fitted = [

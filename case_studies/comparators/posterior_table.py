@@ -5,7 +5,7 @@ A moment release is fitted with `stratified_moments`; from its last draw n recor
 dispersion), and `comparators.aipw.doubly_robust` is run on them. Its interval knows neither the
 noise nor that the records are synthetic.
 
-**Privacy.** Post-processing of a Gaussian mechanism on the workload, at its exact sensitivity. It
+**Privacy.** Post-processing of a Laplace mechanism on the workload, at its exact sensitivity. It
 shows why one table is not enough: Raghunathan, Reiter and Rubin (2003), "Multiple imputation for
 statistical disclosure limitation".
 """
@@ -22,7 +22,7 @@ import xarray as xr
 from comparators.aipw import doubly_robust
 from comparators.contract import Comparator, Estimate
 from comparators.features import Records, outcome_range
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.simulate import simulate_moments
@@ -30,7 +30,7 @@ from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = ["posterior_table", "synthetic_rows"]
 
-PROOF = "Post-processing of one Gaussian mechanism on the workload's exact L2 sensitivity."
+PROOF = "Post-processing of one Laplace mechanism on the workload's exact L1 sensitivity."
 
 Fit = Callable[[MomentRelease, int], xr.DataTree]
 
@@ -64,7 +64,7 @@ def posterior_table(workload: CausalWorkload, fit: Fit) -> Comparator:
     def method(
         table: pd.DataFrame, schema: Schema, epsilon: float, delta: float, rng: np.random.Generator
     ) -> Estimate:
-        mechanism = GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
+        mechanism = LaplaceMechanism.calibrated(workload, epsilon=epsilon)
         release = simulate_moments(table, workload, mechanism, seed=rng)
         tree = fit(release, int(rng.integers(2**31)))
         _, half = outcome_range(schema)
