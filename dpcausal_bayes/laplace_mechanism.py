@@ -46,6 +46,7 @@ __all__ = ["LaplaceMechanism", "MomentMechanism"]
 
 SQUARES = 0.25  # weight of the squares, whose price is one of the cells' for Gaussian noise alone
 ROUNDING = 1e-12  # of a scale in floating point
+SMALLEST = 1e-4  # noise in records: on a hundred steps of the lattice the discrete law is Laplace's
 
 
 class LaplaceMechanism(
@@ -137,15 +138,23 @@ class LaplaceMechanism(
         ------
         TypeError, ValueError
             A workload of another kind or of several groups, another sensitivity than the
-            workload's, or noise too large for 64-bit integers.
+            workload's, or noise too small to protect anybody or too large for 64-bit integers.
         """
         wanted = _sensitivity(workload)
-        if not np.isclose(self.sensitivity, wanted, rtol=1e-9, atol=0):
+        if not np.isclose(self.sensitivity, wanted, rtol=ROUNDING, atol=0):
             raise ValueError(
                 f"LaplaceMechanism.sensitivity is {self.sensitivity:.9g}, but the workload's is "
                 f"{wanted:.9g}: calibrate the mechanism for this workload"
             )
-        largest = self.scale / float(_weights(workload).min())
+        weights = _weights(workload)
+        smallest, largest = (
+            self.scale / float(weight) for weight in (weights.max(), weights.min())
+        )
+        if smallest < SMALLEST:
+            raise ValueError(
+                f"LaplaceMechanism.scale is {self.scale:g}: noise of {smallest:.3g} records, less "
+                f"than {SMALLEST:g}, protects nobody; lower epsilon, or the largest weight"
+            )
         if largest * LATTICE > LARGEST_SCALE:
             raise ValueError(
                 f"LaplaceMechanism.scale is {self.scale:g}: noise of {largest:.3g} records is "
