@@ -92,7 +92,7 @@ def methods(design: Design) -> list[Method]:
     if design.probability is not None:
         found += [horvitz_thompson(design.probability)]
         found += [CLUSTER_DP, CLUSTER_FREE_DP, UNIFORM_PRIOR_DP]
-    found.append(posterior_table(design.workload(stratified=False), fit_stratified))
+    found.append(posterior_table(design.workload(stratified=False), fit_stratified(design)))
     if find_spec("mbi") is not None:
         found += GRAPHICAL
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import arviz as az
@@ -89,9 +90,15 @@ def routes(design: Design) -> list[Route]:
     return [Route(f"dpcausal_bayes, {one.name}", one.protects, one.run) for one in found]
 
 
-def fit_stratified(release: MomentRelease, seed: int) -> xr.DataTree:
-    """Fit the stratified model of a release, compiled before if one of its design was fitted."""
-    return _fit(_key(release), release, seed, models.stratified_moments)
+def fit_stratified(design: Design) -> Callable[[MomentRelease, int], xr.DataTree]:
+    """Return what fits the stratified model of a release, compiled once for each of its designs."""
+    build = _of_strata(design)
+    return lambda release, seed: _fit(_key(release), release, seed, build)
+
+
+def _of_strata(design: Design) -> Callable[[Any], pm.Model]:
+    """Return the stratified model, which knows the probability of treatment where it is public."""
+    return partial(models.stratified_moments, probability=design.probability)
 
 
 def _key(release: MomentRelease) -> Any:
@@ -119,7 +126,7 @@ def _strata(
         mechanism = LaplaceMechanism.calibrated(workload, epsilon=epsilon)
         release = simulate_moments(table, workload, mechanism, seed=seed)
         declared = float(table_contrast(ATE(), table, workload))
-        return _of_moments(design, release, seed, models.stratified_moments, declared)
+        return _of_moments(design, release, seed, _of_strata(design), declared)
 
     return run
 
@@ -147,7 +154,7 @@ def _selected(design: Design) -> Callable[[pd.DataFrame, float, float, int], Pos
         declared = float(
             table_contrast(ATE(), table, CausalWorkload(schema, groups=workload.groups[:1]))
         )
-        return _of_moments(design, release, seed, models.stratified_moments, declared)
+        return _of_moments(design, release, seed, _of_strata(design), declared)
 
     return run
 

@@ -8,6 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from dpcausal_bayes.laplace_mechanism import MomentMechanism
+from dpcausal_bayes.laws import number
 from dpcausal_bayes.models.coefficients import coefficients
 from dpcausal_bayes.models.measurement import pooling
 from dpcausal_bayes.models.moment_likelihood import moment_likelihood
@@ -26,6 +27,7 @@ def stratified_moments(
     release: MomentRelease,
     *,
     group: int = 0,
+    probability: float | None = None,
     priors: MomentPriors | None = None,
     noise_aware: bool = True,
 ) -> pm.Model:
@@ -65,6 +67,10 @@ def stratified_moments(
     release : MomentRelease
     group : int
         Which group of the workload holds the strata.
+    probability : float, optional
+        Of treatment, in a randomised study where it is public and the same for everybody:
+        :math:`e_s` is then its log odds, in all strata, and nothing is learnt of it from noise.
+        A share that is estimated from the release is no such fact.
     priors : MomentPriors, optional
     noise_aware : bool
         False takes noisy moments for true ones: the naive analysis, for comparison.
@@ -83,7 +89,7 @@ def stratified_moments(
     TypeError
         A release of another kind, or priors of another model.
     ValueError
-        A group that the workload does not have.
+        A group that the workload does not have, a probability that is not between 0 and 1.
 
     References
     ----------
@@ -125,7 +131,12 @@ def stratified_moments(
     if not isinstance(priors, MomentPriors):
         raise TypeError(f"priors is a {type(priors).__name__}: give MomentPriors(...)")
     space = stratum_space([len(c.labels) for c in workload.covariates(group)])
-    form = surfaces(space, priors, binary=workload.binary)
+    if probability is not None and not 0 < number(probability, "probability") < 1:
+        raise ValueError(
+            f"probability is {probability:g}: that of treatment must lie strictly between 0 and 1; "
+            "leave it out unless treatment was randomised with a public one"
+        )
+    form = surfaces(space, priors, binary=workload.binary, probability=probability)
     coords = {
         "arm": workload.schema.arms,
         "stratum": workload.strata(group),

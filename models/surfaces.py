@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ class Surfaces(NamedTuple):
         of the arms' transformed means.
     dispersion : ndarray, shape (2, K), or None
         Coefficients to the log odds of the arms' dispersions.
+    log_odds : float
+        Public log odds of treatment; 0 where they are unknown and the propensity has coefficients.
     centre, scale : ndarray, shape (K,)
         Prior mean, but for what follows; prior standard deviation at the median of the spread.
     odds : slice
@@ -48,6 +51,7 @@ class Surfaces(NamedTuple):
     baseline: NDArray[np.float64]
     effect: NDArray[np.float64]
     dispersion: NDArray[np.float64] | None
+    log_odds: float
     centre: NDArray[np.float64]
     scale: NDArray[np.float64]
     odds: slice
@@ -64,7 +68,13 @@ class Surfaces(NamedTuple):
         return len(self.effect)
 
 
-def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surfaces:
+def surfaces(
+    space: StratumSpace,
+    priors: MomentPriors,
+    *,
+    binary: bool,
+    probability: float | None = None,
+) -> Surfaces:
     """Lay out the coefficients.
 
     Parameters
@@ -73,9 +83,14 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
     priors : MomentPriors
     binary : bool
         A binary outcome has no dispersion.
+    probability : float, optional
+        Of treatment, the same in all strata, if it is public: there is nothing to learn of the
+        propensity then, and nothing is confounded.
     """
     n_strata = len(space.main)
     blocks = _blocks(space, priors, binary)
+    if probability is not None:
+        blocks = [block for block in blocks if block.surface not in _UNKNOWN_PROPENSITY]
     spreads = tuple(dict.fromkeys(block.spread for block in blocks if block.spread))
     total = sum(block.columns.shape[1] for block in blocks)
     maps = {name: np.zeros((n_strata, total)) for name in _SURFACES}
@@ -108,6 +123,7 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
     return Surfaces(
         **{name: maps[name] for name in _SURFACES},
         dispersion=None if binary else maps["dispersion"],
+        log_odds=0.0 if probability is None else math.log(probability / (1 - probability)),
         centre=centre,
         scale=scale,
         odds=odds,
@@ -120,6 +136,8 @@ def surfaces(space: StratumSpace, priors: MomentPriors, *, binary: bool) -> Surf
     )
 
 
+_SLOPES = ("confounding slope", "confounding bend", "gain slope", "gain bend")
+_UNKNOWN_PROPENSITY = ("propensity", *_SLOPES)
 _SURFACES = ("log_share", "propensity", "baseline", "effect")
 
 
@@ -154,12 +172,9 @@ def _blocks(space: StratumSpace, priors: MomentPriors, binary: bool) -> list[_Bl
         blocks.append(_Block(surface, space.main, main, f"{surface} main"))
         blocks.append(_Block(surface, space.interaction, interaction, f"{surface} interaction"))
     if len(space.main) > 1:
-        for name, scale in (
-            ("confounding slope", priors.confounding_sd),
-            ("confounding bend", priors.confounding_bend_sd),
-            ("gain slope", priors.gain_sd),
-            ("gain bend", priors.gain_bend_sd),
-        ):
+        scales = (priors.confounding_sd, priors.confounding_bend_sd)
+        scales += (priors.gain_sd, priors.gain_bend_sd)
+        for name, scale in zip(_SLOPES, scales, strict=True):
             blocks.append(_Block(name, np.ones((1, 1)), scale))
     if not binary:
         centre = priors.dispersion_centre
@@ -209,7 +224,7 @@ def _odds(form: Surfaces, coefficient: Any) -> tuple[Any, Any, Any]:
 
 def stratum_law(form: Surfaces, coefficient: Any, xp: Any) -> StratumLaw:
     """Return the law of a record given the coefficients (K,), arrays or tensors."""
-    odds = _surface(form.propensity, coefficient)
+    odds = form.log_odds + _surface(form.propensity, coefficient)
     logit = _surface(form.log_share, coefficient) + _SIGN * odds
     weight = xp.exp(logit - logit.max())
     baseline, effect = _surface(form.baseline, coefficient), _surface(form.effect, coefficient)
