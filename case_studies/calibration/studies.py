@@ -32,13 +32,15 @@ class Study:
     estimands: list[Any] = field(default_factory=lambda: HEADLINES)
 
 
-def moments(study: StratifiedPopulation, *, epsilon: float, n: int | None = None, **workload: Any):
+def moments(study: StratifiedPopulation, *, epsilon: float, laplace: bool = False):
     """Design of a moment release over all covariates of a population."""
     names = [covariate.column for covariate in study.schema.covariates]
-    asked = dpc.CausalWorkload(study.schema, strata=names, **workload)
-    n = study.n if n is None else n
-    mechanism = dpc.GaussianMechanism.calibrated(asked, epsilon=epsilon, delta=1 / n**2)
-    return dpc.MomentDesign(asked, mechanism, n=n)
+    asked = dpc.CausalWorkload(study.schema, strata=names)
+    if laplace:
+        noise: Any = dpc.LaplaceMechanism.calibrated(asked, epsilon=epsilon)
+    else:
+        noise = dpc.GaussianMechanism.calibrated(asked, epsilon=epsilon, delta=1 / study.n**2)
+    return dpc.MomentDesign(asked, noise, n=study.n)
 
 
 # Laws as one meets them. The default prior allows for arms of a few units, and of a bounded outcome
@@ -92,6 +94,20 @@ def from_prior() -> list[Study]:
             Study(f"12 strata, bounded, {regime}", moments(bounded, epsilon=epsilon), None, split),
             Study(f"12 strata, binary, {regime}", moments(binary, epsilon=epsilon), None, split),
             Study(f"no strata, bounded, {regime}", moments(one, epsilon=epsilon)),
+        ]
+    for n, epsilon, regime in ((300, 0.3, "noise"), (5_000, 3.0, "sampling")):
+        studies += [
+            Study(
+                f"6 strata, Laplace, {outcome}, {regime}",
+                moments(
+                    stratified_population(covariates=CROSSED[6], n=n, binary=outcome == "binary"),
+                    epsilon=epsilon,
+                    laplace=True,
+                ),
+                None,
+                split,
+            )
+            for outcome in ("bounded", "binary")
         ]
     levels = [*HEADLINES, dpc.ATE(by="a"), dpc.ATT(by="c")]
     for n, epsilon, regime in ((1_000, 0.5, "noise"), (20_000, 3.0, "sampling")):
