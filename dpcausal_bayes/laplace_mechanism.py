@@ -36,13 +36,14 @@ from dpcausal_bayes.accounting import (
     randomised_response_rho,
 )
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.gram_workloads import Workload
 from dpcausal_bayes.laws import LARGEST_SCALE, Laplace, number
 from dpcausal_bayes.workloads import CausalWorkload
 
 if TYPE_CHECKING:
     from dpcausal_bayes.privatise import NoiseSource
 
-__all__ = ["LaplaceMechanism", "MomentMechanism"]
+__all__ = ["LaplaceMechanism", "MomentMechanism", "least_noise"]
 
 SQUARES = 0.25  # weight of the squares, whose price is one of the cells' for Gaussian noise alone
 ROUNDING = 1e-12  # of a scale in floating point
@@ -249,6 +250,46 @@ class LaplaceMechanism(
 
 
 MomentMechanism = GaussianMechanism | LaplaceMechanism
+
+
+def least_noise(workload: Workload, *, epsilon: float, delta: float | None) -> MomentMechanism:
+    """Return the mechanism that answers a workload with the least noise in its cells.
+
+    Of one group of strata that is Laplace noise, unless delta is large; it spends no delta. Several
+    groups and second moments get Gaussian noise. The choice looks at nothing but public facts.
+
+    Parameters
+    ----------
+    workload : CausalWorkload or GramWorkload
+    epsilon : float
+    delta : float or None
+        ``None`` for pure differential privacy, which leaves Laplace noise only.
+
+    Returns
+    -------
+    GaussianMechanism or LaplaceMechanism
+
+    Raises
+    ------
+    TypeError, ValueError
+        A budget outside its range; no delta for a workload that needs one.
+
+    Examples
+    --------
+    >>> from dpcausal_bayes.columns import Arm, Bounded
+    >>> from dpcausal_bayes.schema import Schema
+    >>> schema = Schema(arm=Arm("treat", control=0, treated=1), outcome=Bounded("y", 0, 10))
+    >>> type(least_noise(CausalWorkload(schema), epsilon=1.0, delta=1e-6)).__name__
+    'LaplaceMechanism'
+    """
+    if delta is None:
+        return LaplaceMechanism.calibrated(workload, epsilon=epsilon)  # type: ignore[arg-type]
+    gaussian = GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
+    if not isinstance(workload, CausalWorkload) or len(workload.groups) > 1:
+        return gaussian
+    laplace = LaplaceMechanism.calibrated(workload, epsilon=epsilon)
+    of_cells = [float(one.noise_sd(workload)[0]) for one in (laplace, gaussian)]
+    return laplace if of_cells[0] <= of_cells[1] else gaussian
 
 
 def _weights(workload: CausalWorkload) -> NDArray[np.float64]:

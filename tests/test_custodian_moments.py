@@ -16,6 +16,7 @@ from dpcausal_bayes.columns import Bounded
 from dpcausal_bayes.custodian import Ledger, LedgerError, moments, release_labels, release_moments
 from dpcausal_bayes.custodian.noise import SystemNoise
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.laplace_mechanism import least_noise
 from dpcausal_bayes.laws import Gaussian
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moments import table_moments
@@ -70,9 +71,10 @@ def test_a_release_from_every_engine(tmp_path, engine, name):
     assert release.noise_source == "operating system"
     assert not release.non_private
     assert release.workload == workload
-    assert release.mechanism == GaussianMechanism.calibrated(workload, epsilon=1.0, delta=DELTA)
+    assert release.mechanism == least_noise(workload, epsilon=1.0, delta=DELTA)
     assert release.n == 200
-    assert ledger.spent == (pytest.approx(1.0), pytest.approx(DELTA))
+    several = len(workload.groups) > 1  # Laplace noise spends no delta
+    assert ledger.spent == (pytest.approx(1.0), pytest.approx(DELTA if several else 0.0))
     assert ledger.adjacency == REPLACE_ONE_RECORD
     assert [entry.what for entry in ledger.entries] == [
         f"moments of {workload.schema.outcome.column!r}"
@@ -96,10 +98,11 @@ def test_noise_follows_its_law():
     workload = CausalWorkload(SCHEMA, strata=["sex", "age", "degree"])
     table = pd.DataFrame(columns(1))
     exact = table_moments(table, workload)
+    mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=DELTA)
     noise = []
     for _ in range(80):
         ledger = Ledger(epsilon=1.0, delta=DELTA)
-        release = release_moments(table, workload, epsilon=1.0, delta=DELTA, ledger=ledger)
+        release = release_moments(table, workload, mechanism=mechanism, ledger=ledger)
         noise.append(release.values - exact)
     scale = release.mechanism.scale
     coarse = np.floor(np.concatenate(noise) / LATTICE + 0.5).astype(int)
@@ -181,7 +184,7 @@ def test_bad_tables_release_and_cost_nothing(why):
 def test_an_overspend_is_refused_before_noise_is_drawn(tmp_path, budget):
     ledger = Ledger(**budget, path=tmp_path / "ledger.json")
     with pytest.raises(LedgerError, match="refused"):
-        released(PANDAS, ledger=ledger, source=Untouchable())
+        released(PANDAS, WORKLOADS["groups"], ledger=ledger, source=Untouchable())
     assert ledger.entries == ()
 
 
@@ -256,10 +259,12 @@ def test_tiny_tables_release(n):
 
 def test_a_constant_covariate_and_an_empty_arm_release():
     table = PANDAS.assign(degree=1, t=0)
-    release = released(table)
+    workload = WORKLOADS["joint"]
+    mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=DELTA)
+    release = released(table, epsilon=None, delta=None, mechanism=mechanism)
     np.testing.assert_array_equal(
         release.values - FixedNoise().integers(None, release.values.shape),
-        table_moments(table, WORKLOADS["joint"]),
+        table_moments(table, workload),
     )
 
 
@@ -318,7 +323,7 @@ def test_no_float_of_the_table_is_in_the_file(tmp_path):
     text = (tmp_path / "r.json").read_text()
     mechanism, loss = release.mechanism, release.loss
     declared = {-1.25, 7.5, 17.0, 25.0, 35.0, 56.0, 1.5, 2.5, mechanism.scale, DELTA}
-    declared |= {mechanism.sensitivity, loss.rho, loss.epsilon}
+    declared |= {mechanism.sensitivity, loss.rho, loss.epsilon, loss.delta}
     assert floats_in(json.loads(text)) <= declared
     assert not any(repr(value) in text for value in COLUMNS["y"])
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpcausal_bayes.custodian.confounding import confounding_left
 from dpcausal_bayes.custodian.gram_widths import GramPredictor
 from dpcausal_bayes.custodian.guesses import Guesses
 from dpcausal_bayes.custodian.predictions import MOST_STRATA, Asked, Predictor
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
-from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
+from dpcausal_bayes.laplace_mechanism import MomentMechanism, least_noise
 from dpcausal_bayes.workloads import CausalWorkload
 
 __all__ = [
@@ -56,19 +54,9 @@ class Question(NamedTuple):
     population: str
     ci_prob: float
 
-    def noises(self, workload: Workload) -> list[NDArray[np.float64]]:
-        """Return the standard deviation of every query's noise, at each budget."""
-        if self.delta is None:
-            return [
-                LaplaceMechanism.calibrated(workload, epsilon=budget).noise_sd(workload)  # type: ignore[arg-type]
-                for budget in self.budgets
-            ]
-        return [
-            GaussianMechanism.calibrated(workload, epsilon=budget, delta=self.delta).noise_sd(
-                workload
-            )
-            for budget in self.budgets
-        ]
+    def mechanisms(self, workload: Workload) -> list[MomentMechanism]:
+        """Return the mechanism of the least noise, at each budget."""
+        return [least_noise(workload, epsilon=budget, delta=self.delta) for budget in self.budgets]
 
 
 @dataclass(frozen=True)
@@ -100,10 +88,13 @@ class StrataCandidate:
             Of the simulation.
         """
         parts = [part for one in asked.estimands for part in self._parts(one)]
-        noises = asked.noises(self.workload)
+        mechanisms = asked.mechanisms(self.workload)
+        noises = [one.noise_sd(self.workload) for one in mechanisms]  # type: ignore[arg-type]
         predictor = Predictor(self.workload, self.group, asked.n, guesses, seed)
         found = predictor.predict(parts, noises, asked.population, asked.ci_prob)
-        for budget, noise, predictions in zip(asked.budgets, noises, found, strict=True):
+        for mechanism, noise, budget, predictions in zip(
+            mechanisms, noises, asked.budgets, found, strict=True
+        ):
             for one, prediction in zip(parts, predictions, strict=True):
                 yield {
                     "epsilon": budget,
@@ -113,6 +104,7 @@ class StrataCandidate:
                     **prediction._asdict(),
                     "confounding_left": confounding_left(self.fields, guesses),
                     "smallest_cell": float(predictor.masses[:, one.members].min()),
+                    "noise": type(mechanism).__name__.removesuffix("Mechanism"),
                     "noise_in_records": float(self.workload.split(noise)[0][self.group].max()),
                     "rough": len(one.members) > MOST_STRATA,
                 }
@@ -163,8 +155,8 @@ class GramCandidate:
                 "are planned for effects on everybody; leave out that candidate or that estimand"
             )
         predictor = GramPredictor(self.workload, asked.n, guesses)
-        for budget, noise in zip(asked.budgets, asked.noises(self.workload), strict=True):
-            scale = float(noise[0] * self.workload.weights[0])
+        for budget, mechanism in zip(asked.budgets, asked.mechanisms(self.workload), strict=True):
+            scale = mechanism.scale
             for one in asked.estimands:
                 part = Asked(one.short, np.ones(1, dtype=bool), one.assigned)
                 found = predictor.predict(part, scale, asked.population, asked.ci_prob)
@@ -176,6 +168,7 @@ class GramCandidate:
                     **found._asdict(),
                     "confounding_left": confounding_left(self.fields, guesses),
                     "smallest_cell": float(predictor.records.min()),
+                    "noise": "Gaussian",
                     "noise_in_records": scale,
                     "rough": predictor.rough(scale),
                 }

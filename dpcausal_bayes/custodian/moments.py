@@ -8,9 +8,8 @@ from dpcausal_bayes.custodian.aggregates import exact_moments
 from dpcausal_bayes.custodian.gram_aggregates import exact_gram
 from dpcausal_bayes.custodian.ledger import Ledger
 from dpcausal_bayes.custodian.noise import SystemNoise
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
-from dpcausal_bayes.laplace_mechanism import LaplaceMechanism, MomentMechanism
+from dpcausal_bayes.laplace_mechanism import MomentMechanism, least_noise
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.moments import make_moment_release
 from dpcausal_bayes.privatise import NoiseSource
@@ -44,8 +43,8 @@ def release_moments(
     ledger : Ledger
         Charged with the mechanism's loss.
     epsilon, delta : float, optional
-        The cost of this release. With a delta the analytic Gaussian mechanism is calibrated to it;
-        without one the Laplace mechanism, which is for one group of strata, and has half the noise.
+        The cost of this release. The mechanism that has the least noise is calibrated to it: for
+        one group of strata Laplace's, which spends no delta, or else the analytic Gaussian one.
     mechanism : GaussianMechanism or LaplaceMechanism, optional
         A mechanism for this workload, instead of epsilon and delta.
 
@@ -62,7 +61,8 @@ def release_moments(
 
     References
     ----------
-    Balle and Wang (2018), "Improving the Gaussian mechanism for differential privacy".
+    Balle and Wang (2018), "Improving the Gaussian mechanism for differential privacy"; Dwork,
+    McSherry, Nissim and Smith (2006), for Laplace noise.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def release_moments(
     >>> release = release_moments(table, CausalWorkload(schema, strata=["nodegree"]),
     ...                           epsilon=1.0, delta=1e-6, ledger=ledger)
     >>> release.n, release.cells().shape, ledger
-    (100, (2, 2, 2), Ledger(budget (2, 1e-06), spent (1, 1e-06), 1 entry, in memory))
+    (100, (2, 2, 2), Ledger(budget (2, 1e-06), spent (1, 0), 1 entry, in memory))
     """
     return _release(table, workload, ledger, epsilon, delta, mechanism, SystemNoise())
 
@@ -121,9 +121,7 @@ def _mechanism(
             raise TypeError(
                 "release_moments needs epsilon, with a delta for Gaussian noise, or a mechanism"
             )
-        if delta is None:
-            return LaplaceMechanism.calibrated(workload, epsilon=epsilon)  # type: ignore[arg-type]
-        return GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
+        return least_noise(workload, epsilon=epsilon, delta=delta)
     if epsilon is not None or delta is not None:
         raise TypeError(
             "release_moments takes a mechanism or epsilon and delta, not both: the mechanism "

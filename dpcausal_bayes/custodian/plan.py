@@ -74,8 +74,9 @@ def plan(
     epsilon : float or sequence of float
         Budgets to compare.
     delta : float, optional
-        Of Gaussian noise. Without one the noise is Laplace's, of half the size, which is for one
-        group of strata: second moments and several groups need a delta.
+        Every choice is planned with the least noise that epsilon and delta allow: one group of
+        strata with Laplace's, which spends no delta; several groups and second moments, which need
+        a delta, with Gaussian noise.
     candidates : sequence of (sequence of str or GramWorkload), optional
         Choices: strata, each a list of covariates, ``[]`` for one stratum; or second moments of the
         same arm and outcome. By default no strata,

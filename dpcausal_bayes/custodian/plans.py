@@ -30,8 +30,8 @@ class Plan:
         ``epsilon``, ``strata``, ``n_strata``, ``estimand``; the expected ``width`` of the interval
         and ``sd`` of the estimate, sd² = ``sampling_sd``² + ``privacy_sd``², and
         ``confounding_left``, all in the outcome's unit; ``smallest_cell``, the records expected in
-        the smallest arm of a stratum, and ``noise_in_records``, the standard deviation of each
-        query's noise; ``best``, whether the strata have the least expected error, root of
+        the smallest arm of a stratum, ``noise``, its law, and ``noise_in_records``, its standard
+        deviation in a cell; ``best``, whether the strata have the least expected error, root of
         sd² + confounding_left², at this epsilon.
     guesses : Guesses
         What was taken to be so.
@@ -129,8 +129,21 @@ class Plan:
                 "~ The noise reaches the least variance among the covariates: what second moments "
                 "adjust for is then owed to the prior, and their width is a guess."
             )
-        lines.append(f"Guessed: {self.guesses}.")
+        lines += [self._says_noise(), f"Guessed: {self.guesses}."]
         return lines
+
+    def _says_noise(self) -> str:
+        """Say which law of noise was planned with, and if it spends delta."""
+        laws = {
+            law: ", ".join(_called(strata) for strata in dict.fromkeys(rows["strata"]))
+            for law, rows in self.table.groupby("noise", sort=False)
+        }
+        if len(laws) > 1:
+            whose = "; ".join(f"{law} for {choices}" for law, choices in laws.items())
+            return f"Noise: {whose}. Laplace noise spends no delta."
+        if "Laplace" in laws:
+            return "Noise: Laplace, which spends no delta."
+        return "Noise: Gaussian."
 
     def _says_best(self) -> list[str]:
         """Say which choices are best: at every epsilon, or at each; for all estimands, or for some.
