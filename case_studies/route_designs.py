@@ -19,7 +19,9 @@ from selection_candidates import CANDIDATES
 
 from dpcausal_bayes import models
 from dpcausal_bayes.columns import Arm, Binned, Bounded, Categories, Levels
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
+from dpcausal_bayes.laplace_mechanism import MomentMechanism, least_noise
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.workloads import CausalWorkload
@@ -38,6 +40,9 @@ class Route(NamedTuple):
     name : str
     workload : callable
         From a design to what is released.
+    noise : callable
+        From a workload, epsilon and delta to the mechanism: the least noise, or where the model
+        needs it Gaussian noise.
     model : callable
         From a release to its model.
     declare : callable
@@ -46,6 +51,7 @@ class Route(NamedTuple):
 
     name: str
     workload: Callable[[Design], Workload]
+    noise: Callable[..., MomentMechanism]
     model: Callable[[MomentRelease], pm.Model]
     declare: Callable[[pd.DataFrame, Workload, int], dict[str, float]]
 
@@ -96,11 +102,13 @@ class Design(NamedTuple):
         return CausalWorkload(schema, groups=[one.column for one in self.groups])
 
 
+_of_strata = (least_noise, models.stratified_moments, stratified)
+_gaussian = GaussianMechanism.calibrated
 ROUTES = (
-    Route("no strata", lambda one: one.stratified(()), models.stratified_moments, stratified),
-    Route("strata", lambda one: one.stratified(one.strata), models.stratified_moments, stratified),
-    Route("Gram", Design.second_order, models.gram_regression, regression),
-    Route("MaxEnt", Design.first_order, models.maxent_moments, maximum_entropy),
+    Route("no strata", lambda one: one.stratified(()), *_of_strata),
+    Route("strata", lambda one: one.stratified(one.strata), *_of_strata),
+    Route("Gram", Design.second_order, _gaussian, models.gram_regression, regression),
+    Route("MaxEnt", Design.first_order, _gaussian, models.maxent_moments, maximum_entropy),
 )
 
 _COMPARED = {design.name: design.schema.covariates for design in COMPARED}

@@ -34,7 +34,6 @@ from study_runs import EPSILONS, ESTIMANDS, fit_rows, results, scaled, seed_of, 
 
 from dpcausal_bayes.columns import Bounded
 from dpcausal_bayes.fitter import Fitter
-from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
 from dpcausal_bayes.simulate import simulate_moments
 
@@ -76,9 +75,7 @@ def carry_out(run: Run) -> list[dict[str, Any]]:
     design, route = DESIGNS[run.data], _routes[run.route]
     table, half, _ = scaled(run.data, run.rep, design.bounds)
     workload = route.workload(design)
-    mechanism = GaussianMechanism.calibrated(
-        workload, epsilon=run.epsilon, delta=1 / len(table) ** 2
-    )
+    mechanism = route.noise(workload, epsilon=run.epsilon, delta=1 / len(table) ** 2)
     release = simulate_moments(table, workload, mechanism, seed=run.seed)
     key = (run.route, workload)
     if key not in _fitters:
