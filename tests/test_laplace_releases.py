@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from dpcausal_bayes.custodian import Ledger, LedgerError, moments, release_moments
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.moment_releases import MomentRelease
@@ -25,8 +26,9 @@ def test_a_ledger_without_delta_adds_it_up():
     assert ledger.spent == (pytest.approx(2.0), 0.0)
     with pytest.raises(LedgerError, match="refused"):
         release_moments(table, workload, epsilon=0.01, ledger=ledger)
+    gaussian = GaussianMechanism.calibrated(workload, epsilon=0.1, delta=1e-6)
     with pytest.raises(LedgerError, match="Give the ledger a delta, or use Laplace noise"):
-        release_moments(table, workload, epsilon=0.1, delta=1e-6, ledger=Ledger(epsilon=2.0))
+        release_moments(table, workload, mechanism=gaussian, ledger=Ledger(epsilon=2.0))
 
 
 def test_it_shares_a_ledger_with_gaussian_noise():
@@ -34,7 +36,8 @@ def test_it_shares_a_ledger_with_gaussian_noise():
     ledger = Ledger(epsilon=2.0, delta=1e-6)
     release_moments(table, workload, epsilon=1.0, ledger=ledger)
     assert ledger.spent == (pytest.approx(1.0), 0.0)
-    release_moments(table, workload, epsilon=1.0, delta=1e-6, ledger=ledger)
+    gaussian = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-6)
+    release_moments(table, workload, mechanism=gaussian, ledger=ledger)
     epsilon, delta = ledger.spent
     assert 1 < epsilon <= 2 * (1 + 1e-9)
     assert delta <= 1e-6
