@@ -30,7 +30,6 @@ def plan(n: int) -> custodian.Plan:
         WORKLOAD,
         n=n,
         epsilon=[0.5, 1, EPSILON],
-        delta=DELTA,
         treated=0.4,
         mean=5_000,
         sd=6_000,
@@ -40,10 +39,8 @@ def plan(n: int) -> custodian.Plan:
 
 def release_of(table: pd.DataFrame, path: Path) -> None:
     """Release the moments once: the custodian's half, beside the confidential table."""
-    ledger = custodian.Ledger(epsilon=EPSILON, delta=1e-5)
-    release = custodian.release_moments(
-        table, WORKLOAD, epsilon=EPSILON, delta=DELTA, ledger=ledger
-    )
+    ledger = custodian.Ledger(epsilon=EPSILON)
+    release = custodian.release_moments(table, WORKLOAD, epsilon=EPSILON, ledger=ledger)
     release.save(path)
     print(f"The custodian\n  {release}\n  {release.mechanism.note}\n  {ledger}")
 

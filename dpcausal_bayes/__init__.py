@@ -20,7 +20,7 @@ from dpcausal_bayes.fitting import fit, log_densities
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.imputation import impute, imputed_tables
-from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
+from dpcausal_bayes.laplace_mechanism import LaplaceMechanism, least_noise
 from dpcausal_bayes.laws import Gaussian, Laplace
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.moment_releases import MomentRelease
@@ -73,6 +73,7 @@ __all__ = [
     "fit",
     "impute",
     "imputed_tables",
+    "least_noise",
     "load_release",
     "log_densities",
     "love_plot",
