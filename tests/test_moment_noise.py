@@ -12,6 +12,7 @@ from scipy.stats import laplace, qmc
 from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.models.moment_likelihood import draw_moments
 from dpcausal_bayes.models.moment_noise import draw_noise, noise_blocks, noise_labels
+from dpcausal_bayes.models.stratified_moments import stratified_moments
 from dpcausal_bayes.moments import LATTICE, make_moment_release
 from dpcausal_bayes.populations.crossed import stratified_population
 from dpcausal_bayes.simulate import SeededNoise, simulate_moments
@@ -192,3 +193,12 @@ def test_replicated_releases_have_fresh_laplace_noise(binary):
     correlation = np.corrcoef(draws.T) - noise / np.sqrt(np.outer(np.diag(noise), np.diag(noise)))
     assert np.abs(correlation).max() < 5 / np.sqrt(len(z))
     np.testing.assert_allclose((z**4).mean(0), kurtosis, rtol=0.35)  # 3 were it normal
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e4])
+@pytest.mark.parametrize("binary", [False, True])
+def test_of_one_record_density_and_gradient_are_finite_at_the_start(binary, epsilon):
+    model = stratified_moments(make_release({}, binary=binary, epsilon=epsilon, n=1))
+    evaluate = model.compile_fn([model.logp(), model.dlogp()], mode=INTERPRETED)
+    for found in evaluate(model.initial_point()):
+        assert np.isfinite(found).all()
