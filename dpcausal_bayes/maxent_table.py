@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from dpcausal_bayes.manifest import read_manifest
-from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_law
+from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_law, prior_mean_slope
 from dpcausal_bayes.models.maxent_pilot import maxent_jacobian
 from dpcausal_bayes.models.maxent_records import MaxentRecords, maxent_records
 from dpcausal_bayes.tilted_means import StratumMeans, stratum_means
@@ -134,6 +134,7 @@ def table_means(tree: xr.DataTree, form: MaxentForm, c: Array, table: MaxentTabl
     information, score = fisher(form, table.records, centre)
     spread = tree["posterior"]["spread"].mean(["chain", "draw"]).values
     scale = form.scale * np.append(spread / form.median, 1.0)[form.spread_of]
-    gain = np.linalg.solve(n * information + np.diag(scale**-2), score)
+    of_prior = (np.eye(len(scale)) - prior_mean_slope(form, centre)) / scale[:, None]
+    gain = np.linalg.solve(n * information + of_prior.T @ of_prior, score)
     gap = table.moments - n * table.records.mean(maxent_law(form, centre))
     return stratum_means(form, centre + gap @ gain.T)

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.models.maxent_laws import MaxentForm
 from dpcausal_bayes.models.surfaces import Surfaces
-from dpcausal_bayes.models.whitening import GivenWhitening
+from dpcausal_bayes.models.whitening import GivenWhitening, whitener
 
-__all__ = ["coefficients"]
+__all__ = ["coefficients", "pilot_coordinates"]
 
 Mean = Callable[[Any, Any], Any]
+VAGUE = 0.7  # share of its prior variance above which the prior speaks
 
 
 def coefficients(
@@ -101,6 +102,36 @@ def coefficients(
     )
     found = _coefficient(form, mean, offset, relative, centring, pt)[0]
     return pm.Deterministic("coefficient", found, dims="term")
+
+
+def pilot_coordinates(
+    form: Surfaces | MaxentForm,
+    c: NDArray[np.float64],
+    precision: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    mean_slope: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Choose w and the coordinates of u from the mode: location (K,), scale (K, K) and centring.
+
+    Parameters
+    ----------
+    form : Surfaces or MaxentForm
+    c : ndarray, shape (K,)
+        The mode, with every spread at its prior median.
+    precision : ndarray, shape (K, K)
+        Of the posterior there.
+    mean, mean_slope : ndarray, shapes (K,) and (K, K)
+        The coefficients' prior means there, and their derivative.
+    """
+    left = np.diag(np.linalg.inv(precision)) / form.scale**2  # share of the prior variance
+    centring = np.ones(len(c))
+    for spread in range(len(form.spreads)):
+        own = form.spread_of == spread
+        centring[own] = left[own].mean() < VAGUE if own.any() else 1.0
+    shifted = (centring == 0)[:, None]
+    axes = np.eye(len(c))
+    back = np.linalg.inv(np.where(shifted, axes - mean_slope, axes))
+    return c - (1 - centring) * mean, whitener(back.T @ precision @ back), centring
 
 
 def _coefficient(

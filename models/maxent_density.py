@@ -138,7 +138,7 @@ _compiled = numba_dispatch.numba_njit(_kernel, final_function=True)
 
 @numba_dispatch.register_funcify_default_op_cache_key(_MaxentDensity)
 def _maxent_density_in_numba(op: Op, node: Apply, **kwargs: Any) -> tuple[Any, int]:
-    version = 4  # of the kernel: part of the key of the compiled code's cache
+    version = 5  # of the kernel: part of the key of the compiled code's cache
     binary, noise_aware = bool(op.binary), bool(op.noise_aware)
     kernel = numba_dispatch.numba_njit(_kernel)
 

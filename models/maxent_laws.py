@@ -41,7 +41,16 @@ from dpcausal_bayes.models.maxent_tables import tables
 from dpcausal_bayes.models.priors import MaxentPriors
 from dpcausal_bayes.workloads import CausalWorkload
 
-__all__ = ["MaxentForm", "MaxentLaw", "maxent_form", "maxent_law", "maxent_rows", "table_law"]
+__all__ = [
+    "MaxentForm",
+    "MaxentLaw",
+    "maxent_form",
+    "maxent_law",
+    "maxent_rows",
+    "prior_mean",
+    "prior_mean_slope",
+    "table_law",
+]
 
 Array = NDArray[np.float64]
 
@@ -59,13 +68,16 @@ class MaxentForm(NamedTuple):
         From each group's coefficients to its levels; padded with zeros.
     binary : bool
     centre, scale : ndarray, shape (K,)
-        Prior location, and standard deviation at the median of the spread.
+        Prior location, but for what follows; standard deviation at the median of the spread.
+    parent, slope : ndarray of int, shape (K,)
+        What is added to the prior mean: the product of two other coefficients, of an imbalance and
+        the slope on it; K for none.
     spread_of : ndarray of int, shape (K,)
-        Which spread a coefficient has; G for none, a scale that is fixed.
-    median : ndarray, shape (G,)
+        Which spread a coefficient has; 2 G for none, a scale that is fixed.
+    median : ndarray, shape (2 G,)
         Prior median of each spread.
     labels, spreads : tuple of str
-        Of coefficients, and of spreads: the groups.
+        Of coefficients and of spreads.
     """
 
     grid: Array
@@ -74,6 +86,8 @@ class MaxentForm(NamedTuple):
     binary: bool
     centre: Array
     scale: Array
+    parent: NDArray[np.int64]
+    slope: NDArray[np.int64]
     spread_of: NDArray[np.int64]
     median: Array
     labels: tuple[str, ...]
@@ -121,21 +135,46 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
     each = [f"{names[g]} {j + 1}" for g, size in enumerate(sizes) for j in range(size - 1)]
     arms = workload.schema.arms
     shape = [] if workload.binary else [f"shape {arm}" for arm in arms]
-    n_first = 3 + len(shape)
-    fixed = np.full(n_first + 2 * terms, len(sizes))
-    centre = np.zeros(n_first + 4 * terms)
-    centre[3:n_first] = priors.shape_centre
+    blocks = {
+        "first": 3 + len(shape),
+        "share": terms,
+        "imbalance": terms,
+        "outcome": 2 * terms,
+        "slope": 2 * len(sizes),
+    }
+    ends = np.cumsum(list(blocks.values()))
+    place = {
+        name: np.arange(end - size, end)
+        for (name, size), end in zip(blocks.items(), ends, strict=True)
+    }
+    total = int(ends[-1])
+    spread_of = np.full(total, 2 * len(sizes))
+    spread_of[place["imbalance"]] = group_of
+    spread_of[place["outcome"]] = len(sizes) + np.tile(group_of, 2)
+    centre, parent, slope = np.zeros(total), np.full(total, total), np.full(total, total)
+    centre[place["first"][3:]] = priors.shape_centre
+    parent[place["outcome"]] = np.tile(place["imbalance"], 2)
+    slope[place["outcome"]] = place["slope"].reshape(2, -1)[:, group_of].ravel()
     first = [priors.propensity_sd, *[priors.mean_sd] * 2, *[priors.shape_sd] * len(shape)]
-    shares = [np.full(terms, priors.share_sd), np.full(terms, priors.imbalance_sd)]
+    scales = {
+        "share": priors.share_sd,
+        "imbalance": priors.imbalance_median,
+        "outcome": priors.spread_median,
+        "slope": priors.confounding_sd,
+    }
     return MaxentForm(
         grid=grid,
         sizes=sizes,
         contrasts=contrasts,
         binary=workload.binary,
         centre=centre,
-        scale=np.concatenate([first, *shares, np.full(2 * terms, priors.spread_median)]),
-        spread_of=np.concatenate([fixed, group_of, group_of]),
-        median=np.full(len(sizes), priors.spread_median),
+        scale=np.concatenate(
+            [first, *(np.full(blocks[name], scale) for name, scale in scales.items())]
+        ),
+        parent=parent,
+        slope=slope,
+        spread_of=spread_of,
+        median=np.repeat([priors.imbalance_median, priors.spread_median], len(sizes)),
         labels=(
             "arm",
             *(f"location {arm}" for arm in arms),
@@ -143,9 +182,25 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
             *(f"share {name}" for name in each),
             *(f"imbalance {name}" for name in each),
             *(f"outcome {name}|{arm}" for arm in arms for name in each),
+            *(f"confounding {name}|{arm}" for arm in arms for name in names),
         ),
-        spreads=tuple(names),
+        spreads=tuple(f"{kind} {name}" for kind in ("imbalance", "outcome") for name in names),
     )
+
+
+def prior_mean(form: MaxentForm, c: Any, xp: Any) -> Any:
+    r"""Return the prior mean (K,) of the coefficients given those it depends on.
+
+    That of how a level's outcome differs is :math:`\kappa_{tg}` times its imbalance: confounding.
+    """
+    known = xp.concatenate([c, np.zeros(1)])
+    return form.centre + known[form.parent] * known[form.slope]
+
+
+def prior_mean_slope(form: MaxentForm, c: Array) -> Array:
+    """Return the derivative (K, K) of `prior_mean`, arrays only."""
+    known, axes = np.append(c, 0.0)[:, None], np.eye(len(c) + 1)[:, :-1]
+    return np.asarray(known[form.parent] * axes[form.slope] + known[form.slope] * axes[form.parent])
 
 
 def maxent_law(form: MaxentForm, c: Array) -> MaxentLaw:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
 from dpcausal_bayes.models.coefficients import coefficients
 from dpcausal_bayes.models.maxent_density import maxent_logp
-from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_form, maxent_law
+from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_form, maxent_law, prior_mean
 from dpcausal_bayes.models.maxent_pilot import maxent_pilot
 from dpcausal_bayes.models.maxent_records import MaxentRecords, maxent_records
 from dpcausal_bayes.models.priors import MaxentPriors
@@ -44,9 +44,10 @@ def maxent_moments(
     of all laws with a workload's moments the one of largest entropy; m and C are the mean and
     covariance of what a record contributes, D the noise as released. The confidential moments are
     integrated out as normal. Coordinates are those of `dpcausal_bayes.models.maxent_laws`: log odds
-    of treatment, each arm's location and shape, contrasts of the levels' log shares and of how
-    their outcomes differ. Only these last have a scale that is learnt, one a group; arms are
-    pooled together in no way.
+    of treatment, each arm's location and shape, contrasts of the levels' log shares, by how much
+    the arms differ in them, and of how levels' outcomes differ. The last two have scales that are
+    learnt, one a group each. How outcomes differ is pooled, in each arm, towards a multiple of how
+    the arms differ: pooled apart, confounding would be shrunk and left in the effect.
 
     **What it cannot see**: how the strata of different groups go together, beyond what arm and
     outcome explain. Confounding that several groups carry is counted several times: four copies of
@@ -70,7 +71,7 @@ def maxent_moments(
     Returns
     -------
     pymc.Model
-        Free variables ``coefficient_offset`` (term) and ``spread`` (group); deterministic
+        Free variables ``coefficient_offset`` (term) and ``spread`` (surface); deterministic
         ``coefficient`` (term); observed ``release`` (query).
 
     Raises
@@ -100,7 +101,7 @@ def maxent_moments(
     >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-5)
     >>> model = maxent_moments(simulate_moments(table, workload, mechanism, seed=1))
     >>> model.coords["group"], len(model.coords["grid"]), len(model.coords["term"])
-    (('sex', 'old'), 33, 13)
+    (('sex', 'old'), 33, 17)
     """
     workload = _checked(release)
     priors = MaxentPriors() if priors is None else priors
@@ -112,14 +113,17 @@ def maxent_moments(
     data = design(release)
     coords = {
         "arm": workload.schema.arms,
-        "group": form.spreads,
+        "group": tuple(", ".join(group) or "all" for group in workload.groups),
+        "surface": form.spreads,
         "grid": tuple(form.grid.tolist()),
         "term": form.labels,
         "query": tuple(workload.queries[j] for j in records.order),
     }
     with pm.Model(coords=coords) as model:
         pm.Data("noise_aware", float(noise_aware))
-        coefficient = coefficients(form, data, priors.spread_sd, dim="group")
+        coefficient = coefficients(
+            form, data, priors.spread_sd, dim="surface", mean=lambda c, xp: prior_mean(form, c, xp)
+        )
         _likelihood(form, records, coefficient, data, noise_aware)
     model.release_data = design
     return model

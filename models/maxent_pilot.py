@@ -11,9 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_law
+from dpcausal_bayes.models.coefficients import pilot_coordinates
+from dpcausal_bayes.models.maxent_laws import (
+    MaxentForm,
+    maxent_law,
+    prior_mean,
+    prior_mean_slope,
+)
 from dpcausal_bayes.models.maxent_records import MaxentRecords
-from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["MaxentPilot", "maxent_jacobian", "maxent_pilot"]
 
@@ -23,7 +28,6 @@ STEPS = 40
 FIRST = 0.1  # of the records, what moments may be off by at first
 CONVERGED = 1e-3  # squared length of a step, in posterior standard deviations
 LEAST = 1e-3  # share of a step
-VAGUE = 0.7  # share of its prior variance above which the prior speaks
 DIFFERENCE = 1e-5  # of a coefficient, for central differences
 AT_ONCE = 64  # coefficients whose differences are taken at a time
 
@@ -58,7 +62,8 @@ def maxent_pilot(
 
     def residual(c: Array) -> Array:
         gap = released - n * records.mean(maxent_law(form, c))
-        return np.concatenate([np.linalg.solve(root, gap), (c - form.centre) / form.scale])
+        pull = (c - prior_mean(form, c, np)) / form.scale
+        return np.concatenate([np.linalg.solve(root, gap), pull])
 
     c = form.centre.copy()
     for k in range(STEPS):
@@ -68,8 +73,10 @@ def maxent_pilot(
         root = np.linalg.cholesky(covariance)  # held while a step's length is chosen
         now = residual(c)
         jacobian = -n * np.linalg.solve(root, maxent_jacobian(form, records, c))
-        precision = jacobian.T @ jacobian + np.diag(form.scale**-2)
-        slope = jacobian.T @ now[: len(released)] + now[len(released) :] / form.scale
+        of_prior = (np.eye(len(c)) - prior_mean_slope(form, c)) / form.scale[:, None]
+        jacobian = np.concatenate([jacobian, of_prior])
+        precision = jacobian.T @ jacobian
+        slope = jacobian.T @ now
         step = -np.linalg.solve(precision, slope)
         length = 1.0
         while length > LEAST and not (residual(c + length * step) ** 2).sum() < (now**2).sum():
@@ -79,12 +86,8 @@ def maxent_pilot(
         arrived = length <= LEAST or step @ precision @ step < CONVERGED
         if arrived and slack < 0.01 * noise_variance.min():
             break
-    left = np.diag(np.linalg.inv(precision)) / form.scale**2  # share of the prior variance
-    centring = np.ones(len(c))
-    for spread in range(len(form.spreads)):
-        own = form.spread_of == spread
-        centring[own] = left[own].mean() < VAGUE if own.any() else 1.0
-    return MaxentPilot(c, whitener(precision), centring)
+    mean, slope = prior_mean(form, c, np), prior_mean_slope(form, c)
+    return MaxentPilot(*pilot_coordinates(form, c, precision, mean, slope))
 
 
 def maxent_jacobian(form: MaxentForm, records: MaxentRecords, c: Array) -> Array:

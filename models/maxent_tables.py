@@ -55,7 +55,7 @@ def _of_levels(
 ) -> None:
     """Write log shares and tilts (G, L) of an arm."""
     side, before = arm - 0.5, 0
-    n_terms = (len(c) - first) // 4
+    n_terms = sizes.sum() - len(sizes)
     for g in range(len(sizes)):
         for k in range(sizes[g]):
             for j in range(sizes[g] - 1):
@@ -111,7 +111,7 @@ def pull_back(
 ) -> Any:  # fmt: skip
     """Return the gradient in the coefficients from those in cells and levels."""
     n_points, first = len(grid), 3 if binary else 5
-    n_terms = (len(c) - first) // 4
+    n_terms = sizes.sum() - len(sizes)
     d_c, d_log, d_gap, d_own = np.zeros(len(c)), np.empty(n_points), np.zeros(n_points), 0.0
     chance = 1 / (1 + np.exp(-c[0]))
     for t in range(2):

@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcausal_bayes.models.coefficients import pilot_coordinates
 from dpcausal_bayes.models.measurement import Measurement
 from dpcausal_bayes.models.stratum_laws import StratumLaw, record_moments
 from dpcausal_bayes.models.surfaces import Surfaces, prior_mean, prior_mean_slope, stratum_law
-from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["Pilot", "pilot"]
 
 STEPS = 20
 CONVERGED = 1e-3  # gain in log density
-VAGUE = 0.7  # share of its prior variance above which the prior speaks
 
 
 class Pilot(NamedTuple):
@@ -65,21 +64,8 @@ def pilot(form: Surfaces, measured: Measurement, n: int) -> Pilot:
             best, residual, covariance = new
         if not gain > CONVERGED:
             break
-    return _coordinates(form, c, precision)
-
-
-def _coordinates(form: Surfaces, c: NDArray[np.float64], precision: NDArray[np.float64]) -> Pilot:
-    """Choose what is sampled: the coefficients, or where w = 0 those less their prior means."""
-    left = np.diag(np.linalg.inv(precision)) / form.scale**2  # share of the prior variance
-    centring = np.ones(len(c))
-    for spread in range(len(form.spreads)):
-        own = form.spread_of == spread
-        centring[own] = left[own].mean() < VAGUE
-    slope = form.scale[:, None] * _prior_residual(form, c)[1]  # of c less its prior mean
-    shifted = (centring == 0)[:, None]
-    back = np.linalg.inv(np.where(shifted, slope, np.eye(len(c))))
-    location = c - (1 - centring) * prior_mean(form, c, np)
-    return Pilot(location, whitener(back.T @ precision @ back), centring)
+    mean, slope = prior_mean(form, c, np), prior_mean_slope(form, c)
+    return Pilot(*pilot_coordinates(form, c, precision, mean, slope))
 
 
 def _prior_residual(

@@ -178,8 +178,8 @@ class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     r"""Prior scales of `maxent_moments`.
 
     The arms' locations have independent wide priors, pooled with nothing, so that the average
-    effect is not shrunk; so have, independently in each arm, the levels' differences from it, but
-    for a scale of each group that is learnt.
+    effect is not shrunk. How much levels differ between arms, and in their outcomes, has scales of
+    each group that are learnt.
 
     Parameters
     ----------
@@ -193,12 +193,15 @@ class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         its law is flat, below it has two humps.
     share_sd : float
         Of contrasts of the levels' log shares, the average of both arms.
-    imbalance_sd : float
-        Of the same, treated minus control. Where treatment is confounded more strongly than this
-        allows for, what is left of the imbalance is left in the effect: raise it.
+    imbalance_median : float
+        Prior median of the scale, one a group and learnt, of the same, treated minus control.
+    confounding_sd : float
+        Of the slopes, in each group and arm, of the levels' differences on their imbalances.
+        Without them the two would be shrunk apart, and leave confounding in the effect.
     spread_median, spread_sd : float
         Lognormal prior of the scale by which, in a group, levels differ in their mean outcome (of a
-        binary outcome half its log odds): median, and sd of its logarithm.
+        binary outcome half its log odds) beyond that: median, and sd of its logarithm, which is
+        that of the imbalances' scale too.
 
     Raises
     ------
@@ -216,7 +219,8 @@ class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     shape_centre: float = 2.0
     shape_sd: float = 1.5
     share_sd: float = 1.0
-    imbalance_sd: float = 0.5
+    imbalance_median: float = 0.3
+    confounding_sd: float = 0.5
     spread_median: float = 0.2
     spread_sd: float = 1.0
 

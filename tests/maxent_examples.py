@@ -47,8 +47,8 @@ def tree_of(model, release, form, c):
     dims = ("chain", "draw", "term")
     spread = np.ones((*c.shape[:2], len(form.median))) * form.median
     draws = xr.Dataset(
-        {"coefficient": (dims, c), "spread": (("chain", "draw", "group"), spread)},
-        coords={"term": list(form.labels), "group": list(form.spreads)},
+        {"coefficient": (dims, c), "spread": (("chain", "draw", "surface"), spread)},
+        coords={"term": list(form.labels), "surface": list(form.spreads)},
     )
     facts = public_facts(release, model)
     tree = xr.DataTree.from_dict({"posterior": draws, "prior": draws, "constant_data": facts})

@@ -121,9 +121,9 @@ def maxent_tree(chains=2, draws=500, n=3_000, spread=0.05, seed=0):
     group = xr.Dataset(
         {
             "coefficient": (("chain", "draw", "term"), middle + spread * noise),
-            "spread": (("chain", "draw", "group"), np.ones((chains, draws, 2))),
+            "spread": (("chain", "draw", "surface"), np.ones((chains, draws, 4))),
         },
-        coords={"term": list(form.labels), "group": list(form.spreads)},
+        coords={"term": list(form.labels), "surface": list(form.spreads)},
     )
     facts = public_facts(release, model)
     tree = xr.DataTree.from_dict({"posterior": group, "prior": group, "constant_data": facts})

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from dpcausal_bayes.models.maxent_density import maxent_logp
-from dpcausal_bayes.models.maxent_laws import maxent_law, maxent_rows
+from dpcausal_bayes.models.maxent_laws import maxent_law, maxent_rows, prior_mean
 from dpcausal_bayes.models.maxent_pilot import maxent_jacobian, maxent_pilot
 from maxent_examples import LAYOUTS, Enumerated, coefficients, layout_of, workload_of
 
@@ -189,7 +189,7 @@ def test_pilot_finds_the_mode_and_makes_it_round():
     first = maxent_pilot(form, records, released, variance, n)
 
     def log_posterior(c):
-        prior = -0.5 * (((c - form.centre) / form.scale) ** 2).sum()
+        prior = -0.5 * (((c - prior_mean(form, c, np)) / form.scale) ** 2).sum()
         return prior + dense_logp(form, records, c, released, variance, n)
 
     h = 0.05
