@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
-from comparators.features import codes, domain, records, records_of_codes
+from comparators.features import codes, domain, outcome_range, records, records_of_codes
 from comparators.tau_q import label_release
 from compare_designs import Design
 from numpy.typing import NDArray
@@ -171,7 +171,8 @@ def _labels(design: Design) -> Callable[[pd.DataFrame, float, float, int], Poste
         )
         key = (design.name, epsilon)  # the mechanism is part of a label model's design
         declared = _within_clusters(table, design)
-        return _posterior(design, key, release, seed, models.cluster_labels, declared)
+        _, unit = outcome_range(design.schema)  # levels' values are on [-1, 1]
+        return _posterior(design, key, release, seed, models.cluster_labels, declared, unit)
 
     return run
 
@@ -193,6 +194,7 @@ def _posterior(
     seed: int,
     build: Callable[[Any], pm.Model],
     declared: float,
+    unit: float = 1.0,
 ) -> Posterior:
     if key not in _fitters:
         _fitters[key] = Fitter(build(release))
@@ -201,8 +203,8 @@ def _posterior(
     tree = estimate(tree, [ATE()], population="super")
     seconds = time.perf_counter() - start
     half = design.half
-    drawn = half * tree["estimands"]["ate"]
-    exact = half * tree["confidential_estimands"]["ate"]
+    drawn = half * unit * tree["estimands"]["ate"]
+    exact = half * unit * tree["confidential_estimands"]["ate"]
     sampling, privacy = split_sd(drawn, exact)
     low, high = np.quantile(drawn.values, [0.025, 0.975])
     return Posterior(
