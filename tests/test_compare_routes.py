@@ -17,10 +17,16 @@ def trial():
     place, treat = rng.integers(0, 2, n), rng.integers(0, 2, n)
     outcome = (rng.random(n) < 0.2 + 0.1 * place + 0.2 * treat).astype(int)
     rows = pd.DataFrame({"treat": treat, "outcome": outcome, "place": place})
-    place = Categories("place", [0, 1])
-    schema = Schema(arm=ARM, outcome=Levels("outcome", [0, 1]), cluster=place, covariates=[place])
+    rows["site"] = rows["place"]  # a column has one role
+    site = Categories("site", [0, 1])
+    schema = Schema(
+        arm=ARM,
+        outcome=Levels("outcome", [0, 1]),
+        cluster=Categories("place", [0, 1]),
+        covariates=[site],
+    )
     return Design(
-        "trial", "", "", schema, 1.0, (place,), 0.5, lambda _: Table(rows, 0.2), lambda: False
+        "trial", "", "", schema, 1.0, (site,), 0.5, lambda _: Table(rows, 0.2), lambda: False
     )
 
 
