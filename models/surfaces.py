@@ -172,9 +172,9 @@ def _blocks(space: StratumSpace, priors: MomentPriors, binary: bool) -> list[_Bl
         blocks.append(_Block(surface, space.main, main, f"{surface} main"))
         blocks.append(_Block(surface, space.interaction, interaction, f"{surface} interaction"))
     if len(space.main) > 1:
-        scales = (priors.confounding_sd, priors.confounding_bend_sd)
-        scales += (priors.gain_sd, priors.gain_bend_sd)
-        for name, scale in zip(_SLOPES, scales, strict=True):
+        confounding = priors.confounding_sd, priors.confounding_bend_sd
+        gain = priors.gain_sd, priors.gain_bend_sd
+        for name, scale in zip(_SLOPES, (*confounding, *gain), strict=True):
             blocks.append(_Block(name, np.ones((1, 1)), scale))
     if not binary:
         centre = priors.dispersion_centre

@@ -89,7 +89,7 @@ class StrataCandidate:
         """
         parts = [part for one in asked.estimands for part in self._parts(one)]
         mechanisms = asked.mechanisms(self.workload)
-        noises = [one.noise_sd(self.workload) for one in mechanisms]  # type: ignore[arg-type]
+        noises = [one.noise_sd(self.workload) for one in mechanisms]
         predictor = Predictor(self.workload, self.group, asked.n, guesses, seed)
         found = predictor.predict(parts, noises, asked.population, asked.ci_prob)
         for mechanism, noise, budget, predictions in zip(
