@@ -36,6 +36,7 @@ def ratios(runs: pd.DataFrame) -> pd.DataFrame:
             n=RECORDS[data],
             epsilon=sorted({float(key[-1]) for key in rows.index}),
             delta=1 / RECORDS[data] ** 2,
+            noise="Gaussian",
             candidates=[[covariate.column for covariate in STRATA[data][strata]]],
             estimands=ESTIMANDS,
             treated=TREATED[data],

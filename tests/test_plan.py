@@ -266,3 +266,20 @@ def test_two_records_and_one_stratum_make_a_plan():
     one, two = planned.table["width"]
     assert one == pytest.approx(two, rel=0.1)
     assert isinstance(planned.best, pd.DataFrame)
+
+
+def test_gaussian_noise_can_be_asked_for():
+    options = {"n": 445, "epsilon": 1, "candidates": [["age"]]}
+    planned = custodian.plan(WORKLOAD, delta=5e-6, noise="Gaussian", **options)
+    one = CausalWorkload(SCHEMA, strata=["age"])
+    scale = GaussianMechanism.calibrated(one, epsilon=1.0, delta=5e-6).scale
+    assert planned.table["noise"][0] == "Gaussian"
+    assert planned.table["noise_in_records"][0] == pytest.approx(scale)
+    assert "Noise: Gaussian." in str(planned)
+    least = custodian.plan(WORKLOAD, **options)
+    assert least.table["width"][0] < 0.85 * planned.table["width"][0]
+    assert "Noise: Laplace, which spends no delta." in str(least)
+    with pytest.raises(ValueError, match="noise is 'Laplace'"):
+        custodian.plan(WORKLOAD, delta=5e-6, noise="Laplace", **options)
+    with pytest.raises(ValueError, match="delta is None"):
+        custodian.plan(WORKLOAD, noise="Gaussian", **options)

@@ -12,6 +12,7 @@ from dpcausal_bayes.custodian.confounding import confounding_left
 from dpcausal_bayes.custodian.gram_widths import GramPredictor
 from dpcausal_bayes.custodian.guesses import Guesses
 from dpcausal_bayes.custodian.predictions import MOST_STRATA, Asked, Predictor
+from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
 from dpcausal_bayes.laplace_mechanism import MomentMechanism, least_noise
 from dpcausal_bayes.workloads import CausalWorkload
@@ -51,11 +52,18 @@ class Question(NamedTuple):
     n: int
     budgets: Sequence[float]
     delta: float | None
+    noise: str
     population: str
     ci_prob: float
 
     def mechanisms(self, workload: Workload) -> list[MomentMechanism]:
-        """Return the mechanism of the least noise, at each budget."""
+        """Return the mechanism at each budget."""
+        if self.noise == "Gaussian":
+            assert self.delta is not None
+            return [
+                GaussianMechanism.calibrated(workload, epsilon=budget, delta=self.delta)
+                for budget in self.budgets
+            ]
         return [least_noise(workload, epsilon=budget, delta=self.delta) for budget in self.budgets]
 
 

@@ -20,6 +20,7 @@ from dpcausal_bayes.workloads import CausalWorkload
 __all__ = ["plan"]
 
 POPULATIONS = ("super", "sample")
+NOISES = ("least", "Gaussian")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def plan(
     n: int,
     epsilon: float | Sequence[float],
     delta: float | None = None,
+    noise: str = "least",
     candidates: Sequence[Sequence[str] | GramWorkload] | None = None,
     estimands: Sequence[Estimand] = (_Everybody(),),
     population: str = "super",
@@ -74,9 +76,11 @@ def plan(
     epsilon : float or sequence of float
         Budgets to compare.
     delta : float, optional
-        Every choice is planned with the least noise that epsilon and delta allow: one group of
-        strata with Laplace's, which spends no delta; several groups and second moments, which need
-        a delta, with Gaussian noise.
+        Needed by several groups and by second moments.
+    noise : "least" or "Gaussian"
+        By default every choice is planned with the least noise that epsilon and delta allow, as
+        `release_moments` takes it: one group of strata with Laplace's, which spends no delta; the
+        rest with Gaussian noise. The other way is for releases whose mechanism is Gaussian.
     candidates : sequence of (sequence of str or GramWorkload), optional
         Choices: strata, each a list of covariates, ``[]`` for one stratum; or second moments of the
         same arm and outcome. By default no strata,
@@ -157,7 +161,11 @@ def plan(
         [field for candidate in chosen for field in candidate.fields],
     )
     delta = None if delta is None else number(delta, "delta")
-    asked = Question(wanted, size, budgets, delta, population, float(ci_prob))
+    if noise not in NOISES:
+        raise ValueError(f'noise is {noise!r}: it must be "least" or "Gaussian"')
+    if noise == "Gaussian" and delta is None:
+        raise ValueError('delta is None: noise="Gaussian" needs one, above 0 and at most 1/2')
+    asked = Question(wanted, size, budgets, delta, noise, population, float(ci_prob))
     rows = [row for candidate in chosen for row in candidate.rows(asked, guesses, random_seed)]
     table = pd.DataFrame(rows).sort_values("epsilon", kind="stable", ignore_index=True)
     error = np.hypot(table["sd"], table["confounding_left"])
