@@ -13,7 +13,7 @@ import dpcausal_bayes as dpc
 from dpcausal_bayes import custodian
 
 OUTPUTS = Path("outputs")
-EPSILON, DELTA = 2.0, 5e-6
+EPSILON = 2.0
 
 # Public facts: written down beforehand, never read off the table.
 SCHEMA = dpc.Schema(
