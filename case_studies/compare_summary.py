@@ -41,14 +41,14 @@ def comparable(rows: pd.DataFrame) -> pd.DataFrame:
     """Mark, in a column ``fair``, the rows on which the methods of a cell can be compared.
 
     Tables differ, so that methods must be held against each other on the same ones: those that all
-    methods of the cell were given that were given at least three quarters of the most.
+    methods of the cell were given that were given more than three quarters of the most.
     Of a method with fewer all rows stay, and none is fair. Other rows are left out.
     """
     parts = []
     for _, cell in rows.groupby(["data", "epsilon"], sort=False):
         tables = {name: set(group["run"]) for name, group in cell.groupby("method")}
         most = max(len(given) for given in tables.values())
-        able = {name for name, given in tables.items() if 4 * len(given) >= 3 * most}
+        able = {name for name, given in tables.items() if 4 * len(given) > 3 * most}
         common = set.intersection(*(tables[name] for name in able))
         fair = cell["method"].isin(able)
         parts.append(cell.assign(fair=fair)[~fair | cell["run"].isin(common)])
@@ -201,8 +201,8 @@ Each method's source and proof of privacy are in its file in `comparators/`.
 - **RMSE, bias**: about the average effect, in units of the outcome; ± one Monte Carlo standard
   error. *Coverage* of the 95 % interval; a run without an estimate, or an interval, does not cover.
 - **Best**: the least RMSE among methods that protect records and cover at least 90 % of runs.
-  Methods of a cell are compared on the same tables; one that was given less than three quarters of
-  them ("not all") stands last and is not compared.
+  Methods of a cell are compared on the same tables; one that was given three quarters of them or
+  fewer ("not all") stands last and is not compared.
 - *Seconds* are the median of a run, without the package's compiling (25 to 50 s a design, once).
 - mbi's mechanisms and the posterior's table are analysed naively: AIPW on one synthetic table."""
 

@@ -21,9 +21,10 @@ Made by `python case_studies/route_study.py`, which goes on where it was stopped
 Every route has the same tables, epsilon and delta (1/n²), and all of the budget. One chain of 1,000
 draws after 500 of tuning.
 
-- **No strata**, **strata**: counts, sums and squares of one group, `stratified_moments`. **Gram**:
-  second moments of all covariates, `gram_regression`. **MaxEnt**: a group for each covariate, cut,
-  `maxent_moments`. Covariates, cuts, radii and their reasons: `route_designs.py`.
+- **No strata**, **strata**: counts, sums and squares of one group with Laplace noise, which spends
+  no delta, `stratified_moments`. **Gram**: second moments of all covariates, `gram_regression`.
+  **MaxEnt**: a group for each covariate, cut, `maxent_moments`; both with Gaussian noise.
+  Covariates, cuts, radii and their reasons: `route_designs.py`.
 - **Declared**: what the route says of the confidential table without noise, outcome clipped: the
   contrast of the strata, least squares in each arm, the effects of the law of largest entropy with
   the table's moments. The *table's interval* is the posterior of that number, the *reported* one
