@@ -45,21 +45,16 @@ calibration: one part in 100,000.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 from msgspec.structs import force_setattr
+from numpy.typing import NDArray
 
 from dpcausal_bayes.accounting import REPLACE_ONE_RECORD, PrivacyLoss, epsilon_from_rho
 from dpcausal_bayes.gaussian_accounting import gaussian_epsilon, gaussian_scale_for
 from dpcausal_bayes.gram_workloads import Workload
-from dpcausal_bayes.laws import LARGEST_SCALE, Gaussian, number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dpcausal_bayes.privatise import NoiseSource
+from dpcausal_bayes.laws import LARGEST_SCALE, Gaussian, NoiseSource, number
 
 __all__ = ["LATTICE", "MARGIN", "GaussianMechanism"]
 

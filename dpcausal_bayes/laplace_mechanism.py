@@ -22,7 +22,7 @@ is discrete Laplace on the same lattice, of which a number moved by k costs k ov
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,11 +37,8 @@ from dpcausal_bayes.accounting import (
 )
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
 from dpcausal_bayes.gram_workloads import Workload
-from dpcausal_bayes.laws import LARGEST_SCALE, Laplace, number
+from dpcausal_bayes.laws import LARGEST_SCALE, Laplace, NoiseSource, number
 from dpcausal_bayes.workloads import CausalWorkload
-
-if TYPE_CHECKING:
-    from dpcausal_bayes.privatise import NoiseSource
 
 __all__ = ["LaplaceMechanism", "MomentMechanism", "least_noise"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 from msgspec.structs import force_setattr
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Gaussian", "Laplace"]
+__all__ = ["Gaussian", "Laplace", "NoiseSource"]
 
 SMALLEST_SCALE, LARGEST_SCALE = 1e-9, 1e12  # noise beyond 1e12 would not fit 64-bit counts
 
@@ -98,6 +98,20 @@ class Gaussian(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True
         m = np.arange(-40.0, 41.0)
         rate = 0.5 / self.scale**2 if self.scale < 1 else 2 * (math.pi * self.scale) ** 2
         return m, np.exp(-rate * m**2)
+
+
+class NoiseSource(Protocol):
+    """Where randomness comes from: the operating system, or a seed in a simulation."""
+
+    @property
+    def name(self) -> str:
+        """What the release says about it."""
+
+    def integers(self, law: Laplace | Gaussian, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Draw independent noise from ``law``."""
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """Draw n independent uniform 64-bit words."""
 
 
 def number(value: Any, field: str) -> float:

@@ -23,8 +23,8 @@ from dpcausal_bayes.columns import Binned, Bounded, Categories, Levels, Scalar
 from dpcausal_bayes.gaussian_mechanism import LATTICE
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
 from dpcausal_bayes.laplace_mechanism import MomentMechanism
+from dpcausal_bayes.laws import NoiseSource
 from dpcausal_bayes.moment_releases import MomentRelease
-from dpcausal_bayes.privatise import NoiseSource
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.workloads import CausalWorkload
 

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcausal_bayes.laws import Gaussian, Laplace
+from dpcausal_bayes.laws import NoiseSource
 from dpcausal_bayes.mechanisms import ClusterDP
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
 
-__all__ = ["NoiseSource", "make_release", "privatise_labels"]
+__all__ = ["make_release", "privatise_labels"]
 
 CHUNK = 2**18  # units handled at a time: the working set stays in cache
 _WORD = 2**64
 _FINE = 2.0**52  # resolution at which the shares above the floor become integers
-
-
-class NoiseSource(Protocol):
-    """Where randomness comes from: the operating system, or a seed in a simulation."""
-
-    @property
-    def name(self) -> str:
-        """What the release says about it."""
-
-    def integers(self, law: Laplace | Gaussian, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Draw independent noise from ``law``."""
-
-    def words(self, n: int) -> NDArray[np.uint64]:
-        """Draw n independent uniform 64-bit words."""
 
 
 def privatise_labels(

@@ -102,7 +102,7 @@ def stratified_moments(
     --------
     >>> import pandas as pd
     >>> from dpcausal_bayes.columns import Arm, Bounded, Categories
-    >>> from dpcausal_bayes.laplace_mechanism import MomentMechanism
+    >>> from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
     >>> from dpcausal_bayes.schema import Schema
     >>> from dpcausal_bayes.simulate import simulate_moments
     >>> from dpcausal_bayes.workloads import CausalWorkload
@@ -110,10 +110,10 @@ def stratified_moments(
     ...                 covariates=[Categories("sex", ["f", "m"])])
     >>> workload = CausalWorkload(schema, strata=["sex"])
     >>> table = pd.DataFrame({"t": [0, 1] * 50, "y": range(100), "sex": ["f", "f", "m", "m"] * 25})
-    >>> mechanism = GaussianMechanism.calibrated(workload, epsilon=1.0, delta=1e-5)
+    >>> mechanism = LaplaceMechanism.calibrated(workload, epsilon=1.0)
     >>> model = stratified_moments(simulate_moments(table, workload, mechanism, seed=1))
     >>> [variable.name for variable in model.free_RVs]
-    ['spread', 'coefficient_offset']
+    ['spread', 'coefficient_offset', 'noise_mixing']
     """
     if not isinstance(release, MomentRelease):
         raise TypeError(

@@ -7,8 +7,9 @@ from typing import Any
 from dpcausal_bayes.custodian.frames import read_codes
 from dpcausal_bayes.custodian.ledger import Ledger
 from dpcausal_bayes.custodian.noise import SystemNoise
+from dpcausal_bayes.laws import NoiseSource
 from dpcausal_bayes.mechanisms import ClusterDP
-from dpcausal_bayes.privatise import NoiseSource, make_release
+from dpcausal_bayes.privatise import make_release
 from dpcausal_bayes.releases import LabelRelease
 from dpcausal_bayes.schema import Schema
 

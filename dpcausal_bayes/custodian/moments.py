@@ -10,9 +10,9 @@ from dpcausal_bayes.custodian.ledger import Ledger
 from dpcausal_bayes.custodian.noise import SystemNoise
 from dpcausal_bayes.gram_workloads import GramWorkload, Workload
 from dpcausal_bayes.laplace_mechanism import MomentMechanism, least_noise
+from dpcausal_bayes.laws import NoiseSource
 from dpcausal_bayes.moment_releases import MomentRelease
 from dpcausal_bayes.moments import make_moment_release
-from dpcausal_bayes.privatise import NoiseSource
 
 __all__ = ["release_moments"]
 

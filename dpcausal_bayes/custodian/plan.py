@@ -139,7 +139,7 @@ def plan(
     >>> planned.best["strata"].tolist()
     ['none', 'none', 'none']
     >>> float(planned.best["width"].iloc[0].round(-3))  # dollars, at epsilon 0.5
-    7000.0
+    6000.0
     """
     if not isinstance(workload, CausalWorkload):
         raise TypeError(f"workload is a {type(workload).__name__}: it must be a CausalWorkload")

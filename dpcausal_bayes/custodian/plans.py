@@ -45,12 +45,12 @@ class Plan:
     >>> schema = Schema(arm=Arm("t", control=0, treated=1), outcome=Bounded("y", 0, 100),
     ...                 covariates=[Categories("sex", ["f", "m"])])
     >>> workload = CausalWorkload(schema, strata=["sex"])
-    >>> print(plan(workload, n=2000, epsilon=[0.5, 2], delta=1e-6))
-    Expected width of the 95 % interval of the effect on y, in its unit (n = 2000, delta = 1e-06)
+    >>> print(plan(workload, n=2000, epsilon=[0.1, 0.5]))
+    Expected width of the 95 % interval of the effect on y, in its unit (n = 2000, delta = 0)
     <BLANKLINE>
-    estimand strata  n_strata epsilon 0.5 epsilon 2 without privacy noise
-         ate   none         1      6... *    4... *                  4...
-         ate    sex         2         ...      4...                  4...
+    estimand strata  n_strata epsilon 0.1 epsilon 0.5 without privacy noise
+         ate   none         1        ...       5... *                  4...
+         ate    sex         2        ...          ...                  4...
     <BLANKLINE>
     Best (*): no strata at every epsilon.
     ...

@@ -16,9 +16,8 @@ from dpcausal_bayes.custodian.refits import refit
 from dpcausal_bayes.custodian.schedule import Schedule, crossed, loss_of
 from dpcausal_bayes.custodian.scores import confounding_score
 from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
-from dpcausal_bayes.laws import Gaussian
+from dpcausal_bayes.laws import Gaussian, NoiseSource
 from dpcausal_bayes.moment_releases import MomentRelease
-from dpcausal_bayes.privatise import NoiseSource
 from dpcausal_bayes.schema import Schema
 from dpcausal_bayes.selections import Choice, Group, Measured, Selection, group_name
 from dpcausal_bayes.workloads import CausalWorkload
