@@ -126,7 +126,7 @@ def _strata(
         mechanism = LaplaceMechanism.calibrated(workload, epsilon=epsilon)
         release = simulate_moments(table, workload, mechanism, seed=seed)
         declared = float(table_contrast(ATE(), table, workload))
-        return _of_moments(design, release, seed, _of_strata(design), declared)
+        return _posterior(design, _key(release), release, seed, _of_strata(design), declared)
 
     return run
 
@@ -138,7 +138,7 @@ def _regression(design: Design) -> Callable[[pd.DataFrame, float, float, int], P
         mechanism = GaussianMechanism.calibrated(workload, epsilon=epsilon, delta=delta)
         release = simulate_moments(table, workload, mechanism, seed=seed)
         declared = _least_squares(table, design)
-        return _of_moments(design, release, seed, models.gram_regression, declared)
+        return _posterior(design, _key(release), release, seed, models.gram_regression, declared)
 
     return run
 
@@ -154,7 +154,7 @@ def _selected(design: Design) -> Callable[[pd.DataFrame, float, float, int], Pos
         declared = float(
             table_contrast(ATE(), table, CausalWorkload(schema, groups=workload.groups[:1]))
         )
-        return _of_moments(design, release, seed, _of_strata(design), declared)
+        return _posterior(design, _key(release), release, seed, _of_strata(design), declared)
 
     return run
 
@@ -175,16 +175,6 @@ def _labels(design: Design) -> Callable[[pd.DataFrame, float, float, int], Poste
         return _posterior(design, key, release, seed, models.cluster_labels, declared, unit)
 
     return run
-
-
-def _of_moments(
-    design: Design,
-    release: MomentRelease,
-    seed: int,
-    build: Callable[[Any], pm.Model],
-    declared: float,
-) -> Posterior:
-    return _posterior(design, _key(release), release, seed, build, declared)
 
 
 def _posterior(

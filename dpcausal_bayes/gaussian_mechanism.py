@@ -56,7 +56,7 @@ from dpcausal_bayes.gaussian_accounting import gaussian_epsilon, gaussian_scale_
 from dpcausal_bayes.gram_workloads import Workload
 from dpcausal_bayes.laws import LARGEST_SCALE, Gaussian, NoiseSource, number
 
-__all__ = ["LATTICE", "MARGIN", "GaussianMechanism"]
+__all__ = ["LATTICE", "MARGIN", "GaussianMechanism", "checked_epsilon"]
 
 LATTICE = 2**20
 MARGIN = 1e-5
@@ -133,7 +133,7 @@ class GaussianMechanism(
         ValueError
             A budget outside its range, or so large or small that the noise is beyond use.
         """
-        epsilon, delta = _epsilon(epsilon), _delta(delta, "delta")
+        epsilon, delta = checked_epsilon(epsilon), _delta(delta, "delta")
         unit = gaussian_scale_for(epsilon, delta)
         if unit * LARGEST_RATIO < 1:
             raise ValueError(
@@ -166,7 +166,7 @@ class GaussianMechanism(
         ValueError
             Epsilon above 1, where the formula protects less than it says.
         """
-        epsilon, delta = _epsilon(epsilon), _delta(delta, "delta")
+        epsilon, delta = checked_epsilon(epsilon), _delta(delta, "delta")
         if epsilon > 1:
             raise ValueError(
                 f"epsilon is {epsilon:g}: the classical formula is not proved above 1, and is "
@@ -289,7 +289,8 @@ class GaussianMechanism(
         )
 
 
-def _epsilon(value: float) -> float:
+def checked_epsilon(value: float) -> float:
+    """Return a budget as a float, or raise unless it is positive."""
     epsilon = number(value, "epsilon")
     if epsilon <= 0:
         raise ValueError(f"epsilon is {epsilon:g}: the budget must be positive")

@@ -35,7 +35,7 @@ from dpcausal_bayes.accounting import (
     epsilon_from_rho,
     randomised_response_rho,
 )
-from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism
+from dpcausal_bayes.gaussian_mechanism import LATTICE, GaussianMechanism, checked_epsilon
 from dpcausal_bayes.gram_workloads import Workload
 from dpcausal_bayes.laws import LARGEST_SCALE, Laplace, NoiseSource, number
 from dpcausal_bayes.workloads import CausalWorkload
@@ -117,9 +117,7 @@ class LaplaceMechanism(
         TypeError, ValueError
             Another workload, or a budget outside its range.
         """
-        epsilon = number(epsilon, "epsilon")
-        if epsilon <= 0:
-            raise ValueError(f"epsilon is {epsilon:g}: the budget must be positive")
+        epsilon = checked_epsilon(epsilon)
         sensitivity = _sensitivity(workload)
         mechanism = cls(scale=sensitivity * (1 + ROUNDING) / epsilon, sensitivity=sensitivity)
         mechanism.check(workload)
@@ -231,7 +229,8 @@ class LaplaceMechanism(
         ndarray of int64, shape (Q,)
         """
         scale = self.scale * LATTICE / _weights(workload)
-        cells = source.integers(Laplace(float(scale[0])), (len(exact) - self._squares(workload),))
+        n_cells = len(exact) - (0 if workload.binary else 2)  # the last two are squares
+        cells = source.integers(Laplace(float(scale[0])), (n_cells,))
         if workload.binary:
             return exact + cells
         mass, outcome = exact[:-2].reshape(-1, 2).T
@@ -240,10 +239,6 @@ class LaplaceMechanism(
         high = high + cells[1::2]
         squares = exact[-2:] + source.integers(Laplace(float(scale[-1])), (2,))
         return np.concatenate([np.stack([high + low, high - low], axis=1).ravel(), squares])
-
-    @staticmethod
-    def _squares(workload: CausalWorkload) -> int:
-        return 0 if workload.binary else 2
 
 
 MomentMechanism = GaussianMechanism | LaplaceMechanism

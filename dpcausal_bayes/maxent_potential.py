@@ -46,7 +46,7 @@ def tree_form(tree: xr.DataTree) -> MaxentForm:
     """
     workload: CausalWorkload = read_manifest(tree)["workload"]
     grid = tree["constant_data"]["grid"].values
-    return maxent_form(workload, MaxentPriors(), grid)  # the layout; priors play no part
+    return maxent_form(workload, MaxentPriors(), grid)  # the layout; scales only steady table_means
 
 
 def maxent_potentials(
