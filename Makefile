@@ -46,6 +46,7 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(PYTHON) case_studies/benchmark.py
+	$(PYTHON) case_studies/benchmark_many.py
 
 bench-custodian: $(STAMP)
 	$(PYTHON) case_studies/custodian_benchmark.py

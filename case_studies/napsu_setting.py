@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 import dpcausal_bayes as dpc
+from dpcausal_bayes.laplace_mechanism import MomentMechanism
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "outputs" / "napsu_setting.csv"
@@ -50,9 +51,10 @@ given treatment and outcome X1 and X2 go together in truth, which sums of each a
 
 
 class Route(NamedTuple):
-    """A workload and its model."""
+    """A workload, the noise it is released with, and its model."""
 
     workload: dpc.CausalWorkload
+    noise: Callable[..., MomentMechanism]
     factory: Callable[..., Any]
 
 
@@ -62,8 +64,19 @@ SCHEMA = dpc.Schema(
     covariates=[dpc.Categories(name, [0, 1]) for name in NAMES],
 )
 ROUTES = {
-    "joint strata": Route(dpc.CausalWorkload(SCHEMA, strata=NAMES), dpc.models.stratified_moments),
-    "maximum entropy": Route(dpc.CausalWorkload(SCHEMA, groups=NAMES), dpc.models.maxent_moments),
+    "joint strata": Route(
+        dpc.CausalWorkload(SCHEMA, strata=NAMES), dpc.least_noise, dpc.models.stratified_moments
+    ),
+    "joint strata, Gaussian noise": Route(
+        dpc.CausalWorkload(SCHEMA, strata=NAMES),
+        dpc.GaussianMechanism.calibrated,
+        dpc.models.stratified_moments,
+    ),
+    "maximum entropy": Route(
+        dpc.CausalWorkload(SCHEMA, groups=NAMES),
+        dpc.GaussianMechanism.calibrated,
+        dpc.models.maxent_moments,
+    ),
 }
 
 
@@ -85,7 +98,7 @@ def without_privacy(table: pd.DataFrame) -> float:
 
 def release_of(route: Route, run: int) -> dpc.MomentRelease:
     """Release a table's moments."""
-    mechanism = dpc.GaussianMechanism.calibrated(route.workload, epsilon=EPSILON, delta=N**-2.0)
+    mechanism = route.noise(route.workload, epsilon=EPSILON, delta=N**-2.0)
     return dpc.simulate_moments(table_of(run), route.workload, mechanism, seed=run)
 
 

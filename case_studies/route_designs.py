@@ -151,7 +151,7 @@ DESIGNS: Mapping[str, Design] = {
             "lalonde_cps",
             "LaLonde, NSW treated beside CPS controls (n = 16,177, 185 treated), dollars",
             "public",
-            STRATA["lalonde_cps"]["re75"],
+            STRATA["lalonde_cps"]["race"],
             (
                 Bounded("age", 16, 66),
                 Bounded("education", 0, 18),
