@@ -119,7 +119,10 @@ def one_fit(name: str) -> None:
         found[part] = time.perf_counter() - start
         start = time.perf_counter()
     stats = tree["sample_stats"]
-    found |= {"leaves": float(stats["n_steps"].mean()), "divergences": int(stats["diverging"].sum())}
+    found |= {
+        "leaves": float(stats["n_steps"].mean()),
+        "divergences": int(stats["diverging"].sum()),
+    }
     print(json.dumps(found))
 
 

@@ -69,7 +69,7 @@ def maxent_potentials(
     c = coefficient_draws(tree, "posterior")
     drawn, prior = stratum_means(form, c), stratum_means(form, coefficient_draws(tree, "prior"))
     table = maxent_table(tree, form, c, rng)
-    said = table_means(tree, form, c, table)
+    said = table_means(form, c, table)
     supported = _supported(tree, workload, drawn.weight.mean(0))
     exactness = f"means over covariates are exact to {drawn.error:.0e} of the outcome's half width"
     own = (drawn.mean, drawn.weight)

@@ -17,9 +17,15 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from dpcausal_bayes.manifest import read_manifest
-from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_law, prior_mean_slope
+from dpcausal_bayes.models.maxent_laws import (
+    MaxentForm,
+    maxent_law,
+    prior_mean,
+    prior_mean_slope,
+)
 from dpcausal_bayes.models.maxent_pilot import maxent_jacobian
 from dpcausal_bayes.models.maxent_records import MaxentRecords, maxent_records
+from dpcausal_bayes.models.student_prior import student_tails
 from dpcausal_bayes.tilted_means import StratumMeans, stratum_means
 from dpcausal_bayes.workloads import CausalWorkload
 
@@ -119,12 +125,11 @@ def fisher(form: MaxentForm, records: MaxentRecords, c: Array) -> tuple[Array, A
     return score @ jacobian, score
 
 
-def table_means(tree: xr.DataTree, form: MaxentForm, c: Array, table: MaxentTable) -> StratumMeans:
+def table_means(form: MaxentForm, c: Array, table: MaxentTable) -> StratumMeans:
     """Return the strata's means and weights that tables would have led to.
 
     Parameters
     ----------
-    tree : xarray.DataTree
     form : MaxentForm
     c : ndarray, shape (N, K)
         Coefficients of each draw.
@@ -132,9 +137,9 @@ def table_means(tree: xr.DataTree, form: MaxentForm, c: Array, table: MaxentTabl
     """
     n, centre = table.n, c.mean(0)
     information, score = fisher(form, table.records, centre)
-    spread = tree["posterior"]["spread"].mean(["chain", "draw"]).values
-    scale = form.scale * np.append(spread / form.median, 1.0)[form.spread_of]
-    of_prior = (np.eye(len(scale)) - prior_mean_slope(form, centre)) / scale[:, None]
-    gain = np.linalg.solve(n * information + of_prior.T @ of_prior, score)
+    pull = (centre - prior_mean(form, centre, np)) / form.scale
+    weight = student_tails(pull, form.tails, form.degrees)[1]
+    of_prior = (np.eye(len(centre)) - prior_mean_slope(form, centre)) / form.scale[:, None]
+    gain = np.linalg.solve(n * information + of_prior.T @ (weight[:, None] * of_prior), score)
     gap = table.moments - n * table.records.mean(maxent_law(form, centre))
     return stratum_means(form, centre + gap @ gain.T)

@@ -22,7 +22,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from dpcausal_bayes.models.maxent_laws import MaxentForm
 from dpcausal_bayes.models.surfaces import Surfaces
 from dpcausal_bayes.models.whitening import GivenWhitening, whitener
 
@@ -33,27 +32,27 @@ VAGUE = 0.7  # share of its prior variance above which the prior speaks
 
 
 def coefficients(
-    form: Surfaces | MaxentForm,
+    form: Surfaces,
     data: dict[str, Any],
     spread_sd: float,
     *,
     dim: str,
-    mean: Mean | None = None,
+    mean: Mean,
 ) -> Any:
     """Add the coefficients (term), and their spreads, to the model on the stack.
 
     Parameters
     ----------
-    form : Surfaces or MaxentForm
+    form : Surfaces
     data : dict
         ``pilot_location``, ``pilot_scale`` and ``pilot_centring``.
     spread_sd : float
         Prior standard deviation of the logarithm of every spread.
     dim : str
         Of the spreads.
-    mean : callable, optional
+    mean : callable
         Of coefficients and an array library: all prior means, from the coefficients whose mean is
-        their centre. By default every mean is.
+        their centre.
 
     Returns
     -------
@@ -105,7 +104,7 @@ def coefficients(
 
 
 def pilot_coordinates(
-    form: Surfaces | MaxentForm,
+    form: Surfaces,
     c: NDArray[np.float64],
     precision: NDArray[np.float64],
     mean: NDArray[np.float64],
@@ -115,7 +114,7 @@ def pilot_coordinates(
 
     Parameters
     ----------
-    form : Surfaces or MaxentForm
+    form : Surfaces
     c : ndarray, shape (K,)
         The mode, with every spread at its prior median.
     precision : ndarray, shape (K, K)
@@ -134,14 +133,10 @@ def pilot_coordinates(
     return c - (1 - centring) * mean, whitener(back.T @ precision @ back), centring
 
 
-def _coefficient(
-    form: Surfaces | MaxentForm, mean: Mean | None, u: Any, relative: Any, centring: Any, xp: Any
-) -> Any:
+def _coefficient(form: Surfaces, mean: Mean, u: Any, relative: Any, centring: Any, xp: Any) -> Any:
     """Return the coefficients of what is sampled, and their prior means."""
     stretch = xp.exp((1 - centring) * relative)
     # those that others depend on have no such mean themselves
     alone = form.centre + stretch * (u - centring * form.centre)
-    if mean is None:
-        return alone, form.centre
     means = mean(alone, xp)
     return means + stretch * (u - centring * means), means

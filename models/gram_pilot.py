@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpcausal_bayes.models.gram_density import expected
 from dpcausal_bayes.models.gram_laws import GramForm, gram_law
-from dpcausal_bayes.models.gram_prior import student_tails
+from dpcausal_bayes.models.student_prior import student_tails
 from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["GramPilot", "gram_pilot"]

@@ -13,8 +13,8 @@ from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.models.gram_density import gram_likelihood
 from dpcausal_bayes.models.gram_laws import GramForm, gram_form, gram_law
 from dpcausal_bayes.models.gram_pilot import gram_pilot
-from dpcausal_bayes.models.gram_prior import whitened_student
 from dpcausal_bayes.models.priors import GramPriors
+from dpcausal_bayes.models.student_prior import whitened_student
 from dpcausal_bayes.moment_releases import MomentRelease, check_same_workload
 
 __all__ = ["gram_regression"]

@@ -68,16 +68,16 @@ class MaxentForm(NamedTuple):
         From each group's coefficients to its levels; padded with zeros.
     binary : bool
     centre, scale : ndarray, shape (K,)
-        Prior location, but for what follows; standard deviation at the median of the spread.
+        Prior location, but for what follows; scale.
     parent, slope : ndarray of int, shape (K,)
         What is added to the prior mean: the product of two other coefficients, of an imbalance and
         the slope on it; K for none.
-    spread_of : ndarray of int, shape (K,)
-        Which spread a coefficient has; 2 G for none, a scale that is fixed.
-    median : ndarray, shape (2 G,)
-        Prior median of each spread.
-    labels, spreads : tuple of str
-        Of coefficients and of spreads.
+    tails : ndarray, shape (2 G, K)
+        Which coefficients are jointly Student t: ones in a row. A group's imbalances are, and by
+        how much its outcomes differ, in both arms. The others are normal.
+    degrees : float
+        Their degrees of freedom.
+    labels : tuple of str
     """
 
     grid: Array
@@ -88,10 +88,9 @@ class MaxentForm(NamedTuple):
     scale: Array
     parent: NDArray[np.int64]
     slope: NDArray[np.int64]
-    spread_of: NDArray[np.int64]
-    median: Array
+    tails: Array
+    degrees: float
     labels: tuple[str, ...]
-    spreads: tuple[str, ...]
 
 
 class MaxentLaw(NamedTuple):
@@ -148,9 +147,11 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
         for (name, size), end in zip(blocks.items(), ends, strict=True)
     }
     total = int(ends[-1])
-    spread_of = np.full(total, 2 * len(sizes))
-    spread_of[place["imbalance"]] = group_of
-    spread_of[place["outcome"]] = len(sizes) + np.tile(group_of, 2)
+    own = group_of == np.arange(len(sizes))[:, None]
+    tails = np.zeros((2 * len(sizes), total))
+    tails[: len(sizes), place["imbalance"]] = own
+    tails[len(sizes) :, place["outcome"]] = np.tile(own, 2)
+    tails = tails[tails.any(axis=1)]  # a group of one level has none
     centre, parent, slope = np.zeros(total), np.full(total, total), np.full(total, total)
     centre[place["first"][3:]] = priors.shape_centre
     parent[place["outcome"]] = np.tile(place["imbalance"], 2)
@@ -158,8 +159,8 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
     first = [priors.propensity_sd, *[priors.mean_sd] * 2, *[priors.shape_sd] * len(shape)]
     scales = {
         "share": priors.share_sd,
-        "imbalance": priors.imbalance_median,
-        "outcome": priors.spread_median,
+        "imbalance": priors.imbalance_scale,
+        "outcome": priors.outcome_scale,
         "slope": priors.confounding_sd,
     }
     return MaxentForm(
@@ -173,8 +174,8 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
         ),
         parent=parent,
         slope=slope,
-        spread_of=spread_of,
-        median=np.repeat([priors.imbalance_median, priors.spread_median], len(sizes)),
+        tails=tails,
+        degrees=priors.degrees,
         labels=(
             "arm",
             *(f"location {arm}" for arm in arms),
@@ -184,7 +185,6 @@ def maxent_form(workload: CausalWorkload, priors: MaxentPriors, grid: Array) -> 
             *(f"outcome {name}|{arm}" for arm in arms for name in each),
             *(f"confounding {name}|{arm}" for arm in arms for name in names),
         ),
-        spreads=tuple(f"{kind} {name}" for kind in ("imbalance", "outcome") for name in names),
     )
 
 

@@ -9,12 +9,12 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from dpcausal_bayes.laplace_mechanism import LaplaceMechanism
-from dpcausal_bayes.models.coefficients import coefficients
 from dpcausal_bayes.models.maxent_density import maxent_logp
 from dpcausal_bayes.models.maxent_laws import MaxentForm, maxent_form, maxent_law, prior_mean
 from dpcausal_bayes.models.maxent_pilot import maxent_pilot
 from dpcausal_bayes.models.maxent_records import MaxentRecords, maxent_records
 from dpcausal_bayes.models.priors import MaxentPriors
+from dpcausal_bayes.models.student_prior import whitened_student
 from dpcausal_bayes.moment_releases import MomentRelease, check_same_workload
 from dpcausal_bayes.workload_checks import check_apart
 from dpcausal_bayes.workloads import CausalWorkload
@@ -45,9 +45,10 @@ def maxent_moments(
     covariance of what a record contributes, D the noise as released. The confidential moments are
     integrated out as normal. Coordinates are those of `dpcausal_bayes.models.maxent_laws`: log odds
     of treatment, each arm's location and shape, contrasts of the levels' log shares, by how much
-    the arms differ in them, and of how levels' outcomes differ. The last two have scales that are
-    learnt, one a group each. How outcomes differ is pooled, in each arm, towards a multiple of how
-    the arms differ: pooled apart, confounding would be shrunk and left in the effect.
+    the arms differ in them, and of how levels' outcomes differ. The last two are Student t, a
+    group's members jointly, so that their scale is learnt. How outcomes differ is pooled, in each
+    arm, towards a multiple of how the arms differ: pooled apart, confounding would be shrunk and
+    left in the effect.
 
     **What it cannot see**: how the strata of different groups go together, beyond what arm and
     outcome explain. Confounding that several groups carry is counted several times: four copies of
@@ -71,8 +72,7 @@ def maxent_moments(
     Returns
     -------
     pymc.Model
-        Free variables ``coefficient_offset`` (term) and ``spread`` (surface); deterministic
-        ``coefficient`` (term); observed ``release`` (query).
+        Free variable ``coefficient`` (term); observed ``release`` (query).
 
     Raises
     ------
@@ -114,15 +114,22 @@ def maxent_moments(
     coords = {
         "arm": workload.schema.arms,
         "group": tuple(", ".join(group) or "all" for group in workload.groups),
-        "surface": form.spreads,
         "grid": tuple(form.grid.tolist()),
         "term": form.labels,
         "query": tuple(workload.queries[j] for j in records.order),
     }
     with pm.Model(coords=coords) as model:
         pm.Data("noise_aware", float(noise_aware))
-        coefficient = coefficients(
-            form, data, priors.spread_sd, dim="surface", mean=lambda c, xp: prior_mean(form, c, xp)
+        coefficient = whitened_student(
+            "coefficient",
+            form.centre,
+            form.scale,
+            form.tails,
+            form.degrees,
+            pm.Data("pilot_location", data["pilot_location"], dims="term"),
+            pm.Data("pilot_scale", data["pilot_scale"]),
+            dims="term",
+            mean=lambda c, xp: prior_mean(form, c, xp),
         )
         _likelihood(form, records, coefficient, data, noise_aware)
     model.release_data = design
@@ -183,7 +190,6 @@ class _Design(NamedTuple):
             "noise_variance": variance * self.noise_aware,
             "pilot_location": first.location,
             "pilot_scale": first.scale,
-            "pilot_centring": first.centring,
         }
 
 

@@ -1,7 +1,7 @@
 r"""A first look at a first-order release: where the posterior lies, and in which coordinates.
 
-Gauss-Newton steps with every spread at its prior median, to the mode but for what the covariance's
-determinant adds. None of it changes the model: it moves and scales what the sampler sees.
+Gauss-Newton steps, Student tails as weights, to the mode but for what the covariance's determinant
+adds. None of it changes the model: it moves and scales what the sampler sees.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcausal_bayes.models.coefficients import pilot_coordinates
 from dpcausal_bayes.models.maxent_laws import (
     MaxentForm,
     maxent_law,
@@ -19,6 +18,8 @@ from dpcausal_bayes.models.maxent_laws import (
     prior_mean_slope,
 )
 from dpcausal_bayes.models.maxent_records import MaxentRecords
+from dpcausal_bayes.models.student_prior import student_tails
+from dpcausal_bayes.models.whitening import whitener
 
 __all__ = ["MaxentPilot", "maxent_jacobian", "maxent_pilot"]
 
@@ -33,22 +34,17 @@ AT_ONCE = 64  # coefficients whose differences are taken at a time
 
 
 class MaxentPilot(NamedTuple):
-    """Location (K,), scale (K, K) and centring (K,) of the coefficients.
-
-    Centring is 1 for the coefficients of a spread about which the release says much, 0 where the
-    prior speaks: see `dpcausal_bayes.models.coefficients`, whose coordinates these are.
-    """
+    """Location (K,) and scale (K, K), upper triangular, of the coefficients."""
 
     location: Array
     scale: Array
-    centring: Array
 
 
 @np.errstate(all="ignore")  # a step too far is cut short
 def maxent_pilot(
     form: MaxentForm, records: MaxentRecords, released: Array, noise_variance: Array, n: int
 ) -> MaxentPilot:
-    """Find location, scale and centring.
+    """Find location and scale.
 
     Parameters
     ----------
@@ -60,10 +56,15 @@ def maxent_pilot(
         Number of records.
     """
 
-    def residual(c: Array) -> Array:
-        gap = released - n * records.mean(maxent_law(form, c))
-        pull = (c - prior_mean(form, c, np)) / form.scale
-        return np.concatenate([np.linalg.solve(root, gap), pull])
+    def gap(c: Array) -> Array:
+        return np.linalg.solve(root, released - n * records.mean(maxent_law(form, c)))
+
+    def pull(c: Array) -> Array:
+        return (c - prior_mean(form, c, np)) / form.scale
+
+    def objective(c: Array) -> float:
+        tails, _ = student_tails(pull(c), form.tails, form.degrees)
+        return 0.5 * float((gap(c) ** 2).sum()) - tails
 
     c = form.centre.copy()
     for k in range(STEPS):
@@ -71,23 +72,20 @@ def maxent_pilot(
         covariance = n * records.covariance(maxent_law(form, c))
         covariance += np.diag(noise_variance + slack)
         root = np.linalg.cholesky(covariance)  # held while a step's length is chosen
-        now = residual(c)
         jacobian = -n * np.linalg.solve(root, maxent_jacobian(form, records, c))
+        weight = student_tails(pull(c), form.tails, form.degrees)[1]
         of_prior = (np.eye(len(c)) - prior_mean_slope(form, c)) / form.scale[:, None]
-        jacobian = np.concatenate([jacobian, of_prior])
-        precision = jacobian.T @ jacobian
-        slope = jacobian.T @ now
-        step = -np.linalg.solve(precision, slope)
-        length = 1.0
-        while length > LEAST and not (residual(c + length * step) ** 2).sum() < (now**2).sum():
+        precision = jacobian.T @ jacobian + of_prior.T @ (weight[:, None] * of_prior)
+        step = -np.linalg.solve(precision, jacobian.T @ gap(c) + of_prior.T @ (weight * pull(c)))
+        now, length = objective(c), 1.0
+        while length > LEAST and not objective(c + length * step) < now:
             length /= 2
         if length > LEAST:
             c = c + length * step
         arrived = length <= LEAST or step @ precision @ step < CONVERGED
         if arrived and slack < 0.01 * noise_variance.min():
             break
-    mean, slope = prior_mean(form, c, np), prior_mean_slope(form, c)
-    return MaxentPilot(*pilot_coordinates(form, c, precision, mean, slope))
+    return MaxentPilot(c, whitener(precision))
 
 
 def maxent_jacobian(form: MaxentForm, records: MaxentRecords, c: Array) -> Array:

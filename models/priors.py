@@ -178,8 +178,8 @@ class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     r"""Prior scales of `maxent_moments`.
 
     The arms' locations have independent wide priors, pooled with nothing, so that the average
-    effect is not shrunk. How much levels differ between arms, and in their outcomes, has scales of
-    each group that are learnt.
+    effect is not shrunk. How much levels differ between arms is Student t, a group's contrasts
+    jointly: their scale is learnt. So is how much they differ in their outcomes, in both arms.
 
     Parameters
     ----------
@@ -193,15 +193,16 @@ class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         its law is flat, below it has two humps.
     share_sd : float
         Of contrasts of the levels' log shares, the average of both arms.
-    imbalance_median : float
-        Prior median of the scale, one a group and learnt, of the same, treated minus control.
+    imbalance_scale : float
+        Student's scale of the same, treated minus control.
     confounding_sd : float
         Of the slopes, in each group and arm, of the levels' differences on their imbalances.
         Without them the two would be shrunk apart, and leave confounding in the effect.
-    spread_median, spread_sd : float
-        Lognormal prior of the scale by which, in a group, levels differ in their mean outcome (of a
-        binary outcome half its log odds) beyond that: median, and sd of its logarithm, which is
-        that of the imbalances' scale too.
+    outcome_scale : float
+        Student's scale of how levels differ in their mean outcome beyond that; of a binary outcome
+        in half its log odds.
+    degrees : float
+        Degrees of freedom of both.
 
     Raises
     ------
@@ -219,10 +220,10 @@ class MaxentPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     shape_centre: float = 2.0
     shape_sd: float = 1.5
     share_sd: float = 1.0
-    imbalance_median: float = 0.3
+    imbalance_scale: float = 0.3
     confounding_sd: float = 0.5
-    spread_median: float = 0.2
-    spread_sd: float = 1.0
+    outcome_scale: float = 0.2
+    degrees: float = 4.0
 
     def __post_init__(self) -> None:
         _check_scales(self, real=("shape_centre",))

@@ -45,11 +45,7 @@ def coefficients(form, n=None, seed=0, width=0.7):
 def tree_of(model, release, form, c):
     """Return a tree whose posterior and prior are given coefficients (chain, draw, K)."""
     dims = ("chain", "draw", "term")
-    spread = np.ones((*c.shape[:2], len(form.median))) * form.median
-    draws = xr.Dataset(
-        {"coefficient": (dims, c), "spread": (("chain", "draw", "surface"), spread)},
-        coords={"term": list(form.labels), "surface": list(form.spreads)},
-    )
+    draws = xr.Dataset({"coefficient": (dims, c)}, coords={"term": list(form.labels)})
     facts = public_facts(release, model)
     tree = xr.DataTree.from_dict({"posterior": draws, "prior": draws, "constant_data": facts})
     tree.attrs["manifest"] = write_manifest(model, release, 1)

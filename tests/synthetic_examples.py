@@ -119,11 +119,8 @@ def maxent_tree(chains=2, draws=500, n=3_000, spread=0.05, seed=0):
     middle = 0.5 * rng.standard_normal(len(form.centre))
     noise = rng.standard_normal((chains, draws, len(middle)))
     group = xr.Dataset(
-        {
-            "coefficient": (("chain", "draw", "term"), middle + spread * noise),
-            "spread": (("chain", "draw", "surface"), np.ones((chains, draws, 4))),
-        },
-        coords={"term": list(form.labels), "surface": list(form.spreads)},
+        {"coefficient": (("chain", "draw", "term"), middle + spread * noise)},
+        coords={"term": list(form.labels)},
     )
     facts = public_facts(release, model)
     tree = xr.DataTree.from_dict({"posterior": group, "prior": group, "constant_data": facts})

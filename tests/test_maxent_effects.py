@@ -122,13 +122,13 @@ def test_the_tables_effect_is_what_its_moments_say(by_hand):
 @pytest.mark.parametrize("far", [0.1, 3.0])
 def test_what_a_table_says_is_what_a_law_says(by_hand, far):
     """Near by that of its moments; of an arm with hardly any units still means and shares."""
-    tree, form, c, release = by_hand
+    _, form, c, release = by_hand
     other = c.reshape(-1, c.shape[-1]).mean(0)
     other[0] -= far  # log odds of treatment
     records = maxent_records(release.workload, form)
     moments = release.n * records.mean(maxent_law(form, other))[None]
     table = MaxentTable(records, release.n, moments)
-    found = table_means(tree, form, c.reshape(-1, c.shape[-1]), table)
+    found = table_means(form, c.reshape(-1, c.shape[-1]), table)
     assert (found.weight > 0).all()
     assert (np.abs(found.mean) < 1).all()
     if far < 1:

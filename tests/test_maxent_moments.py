@@ -54,15 +54,11 @@ def release_of(name="bounded", seed=0, epsilon=1.0, n=5000):
 def test_names_and_dims():
     release = release_of()
     model = models.maxent_moments(release)
-    assert [v.name for v in model.free_RVs] == ["spread", "coefficient_offset"]
+    assert [v.name for v in model.free_RVs] == ["coefficient"]
     assert model.named_vars_to_dims["coefficient"] == ("term",)
-    assert model.named_vars_to_dims["spread"] == ("surface",)
     assert model.named_vars_to_dims["release"] == ("query",)
     assert set(model.coords["query"]) == set(release.workload.queries)
     assert model.coords["group"] == ("sex", "town")
-    assert model.coords["surface"] == (
-        "imbalance sex", "imbalance town", "outcome sex", "outcome town"
-    )  # fmt: skip
     assert model.coords["term"][:5] == (
         "arm", "location control", "location treated", "shape control", "shape treated",
     )  # fmt: skip
@@ -75,26 +71,31 @@ def test_the_models_density_is_prior_times_normal(name):
     grid = np.array(model.coords["grid"])
     form = maxent_form(release.workload, MaxentPriors(), grid)
     records = maxent_records(release.workload, form)
-    w = model["pilot_centring"].get_value()
-    spread = np.array([0.2, 0.5, 0.1, 0.4])
-    ratio = np.append(spread / form.median, 1.0)[form.spread_of]
-    u = coefficients(form, seed=3, width=0.3)
-    z = np.linalg.solve(model["pilot_scale"].get_value(), u - model["pilot_location"].get_value())
-    point = {"coefficient_offset_whitening__": z, "spread_log__": np.log(spread)}
-    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
-    stretch = ratio ** (1 - w)
-    mean = form.centre.copy()
-    alone = mean + stretch * (u - w * mean)  # imbalances and slopes, whose mean is their centre
-    place = {label: k for k, label in enumerate(form.labels)}
+    c = coefficients(form, seed=3, width=0.3)
+    z = np.linalg.solve(model["pilot_scale"].get_value(), c - model["pilot_location"].get_value())
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")({"coefficient_whitening__": z})
+    priors, place = MaxentPriors(), {label: k for k, label in enumerate(form.labels)}
+    by_hand, grouped = 0.0, {}
     for label, k in place.items():
         kind, _, name = label.partition(" ")
-        if kind == "outcome":  # pulled towards a multiple of the imbalance: confounding
-            term, _, arm = name.partition("|")
-            slope = place[f"confounding {term.split()[0]}|{arm}"]
-            mean[k] = alone[place[f"imbalance {term}"]] * alone[slope]
-    by_hand = stats.norm.logpdf(u, w * mean, form.scale * ratio**w).sum()
-    by_hand += stats.lognorm.logpdf(spread, MaxentPriors().spread_sd, scale=form.median).sum()
-    law = maxent_law(form, mean + stretch * (u - w * mean))
+        term, _, arm = name.partition("|")
+        if kind == "imbalance":
+            grouped.setdefault((kind, term.split()[0]), []).append(c[k] / priors.imbalance_scale)
+        elif kind == "outcome":  # pulled towards a multiple of the imbalance: confounding
+            slope = c[place[f"confounding {term.split()[0]}|{arm}"]]
+            gap = (c[k] - slope * c[place[f"imbalance {term}"]]) / priors.outcome_scale
+            grouped.setdefault((kind, term.split()[0]), []).append(gap)
+        else:
+            by_hand += stats.norm.logpdf(c[k], form.centre[k], form.scale[k])
+    for (kind, _), u in grouped.items():
+        scale = priors.imbalance_scale if kind == "imbalance" else priors.outcome_scale
+        joint = stats.multivariate_t(np.zeros(len(u)), np.eye(len(u)), df=priors.degrees)
+        by_hand += joint.logpdf(u) - len(u) * np.log(scale)
+    assert {key: len(u) for key, u in grouped.items()} == {
+        ("imbalance", "sex"): 1, ("imbalance", "town"): 2,
+        ("outcome", "sex"): 2, ("outcome", "town"): 4,
+    }  # fmt: skip
+    law = maxent_law(form, c)
     noise = np.diag(release.noise_scale[records.order] ** 2)
     normal = stats.multivariate_normal(
         release.n * records.mean(law), release.n * records.covariance(law) + noise

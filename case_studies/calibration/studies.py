@@ -46,9 +46,7 @@ def moments(study: StratifiedPopulation, *, epsilon: float, laplace: bool = Fals
 # Laws as one meets them. The default prior allows for arms of a few units, and of a bounded outcome
 # for laws that are two points of the grid, or groups that say all of it: a sampler needs minutes.
 BOTH_ARMS = dpc.models.MaxentPriors(propensity_sd=0.7)
-ORDINARY = dpc.models.MaxentPriors(
-    propensity_sd=0.7, mean_sd=0.5, shape_sd=0.5, spread_sd=0.5, share_sd=0.7
-)
+ORDINARY = dpc.models.MaxentPriors(propensity_sd=0.7, mean_sd=0.5, shape_sd=0.5, share_sd=0.7)
 
 
 def groups(*, n: int, epsilon: float, binary: bool):

@@ -1,8 +1,12 @@
-r"""The prior of a second-order model: normal coefficients, groups that are jointly Student t."""
+r"""A prior of many coefficients: normal ones, and groups that are jointly Student t.
+
+A group's members have a scale in common that is not known, and is integrated out.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ __all__ = ["student_tails", "whitened_student"]
 
 def whitened_student(
     name: str,
-    mean: Any,
+    centre: Any,
     scale_of: Any,
     tails: NDArray[np.float64],
     degrees: float,
@@ -26,14 +30,15 @@ def whitened_student(
     scale: Any,
     *,
     dims: str,
+    mean: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
     r"""Add a vector of normals, some groups of them jointly Student t; sampled whitened.
 
     Parameters
     ----------
     name, dims : str
-    mean, scale_of : ndarray, shape (p,)
-        Of the normals; of the others location and scale.
+    centre, scale_of : ndarray, shape (p,)
+        Mean and standard deviation of the normals; of the others location and scale.
     tails : ndarray, shape (G, p)
         Ones for the members of each group.
     degrees : float
@@ -41,35 +46,41 @@ def whitened_student(
         :math:`(1 + |u|^2/\nu)^{-(\nu + q)/2}`.
     location, scale : tensor, shapes (p,) and (p, p)
         m and W, upper triangular.
+    mean : callable, optional
+        Of coefficients and an array library: means in place of ``centre``, from the coefficients
+        whose mean is their centre.
     """
     normal, size = 1 - tails.sum(0), tails.sum(1)
     half = (degrees + size) / 2
     constant = gammaln(half) - gammaln(degrees / 2) - 0.5 * size * np.log(degrees * math.pi)
     total = constant.sum() - 0.5 * math.log(2 * math.pi) * normal.sum()
 
-    def logp(value: Any, mean: Any, scale_of: Any, location: Any, scale: Any) -> Any:
-        square = ((value - mean) / scale_of) ** 2
+    def logp(value: Any, centre: Any, scale_of: Any, location: Any, scale: Any) -> Any:
+        around = centre if mean is None else mean(value, pt)
+        square = ((value - around) / scale_of) ** 2
         outlying = pt.log1p(matvec(tails, square) / degrees)
         return (
             total - pt.log(scale_of).sum() - 0.5 * (normal * square).sum() - (half * outlying).sum()
         )
 
     def random(
-        mean: Any, scale_of: Any, location: Any, scale: Any, rng: np.random.Generator,
+        centre: Any, scale_of: Any, location: Any, scale: Any, rng: np.random.Generator,
         size: Any = None,
     ) -> Any:  # fmt: skip
         stretch = np.sqrt(degrees / rng.chisquare(degrees, len(tails)))
-        return mean + scale_of * rng.standard_normal(len(normal)) * (normal + stretch @ tails)
+        noise = scale_of * rng.standard_normal(len(normal)) * (normal + stretch @ tails)
+        # those that means depend on have their centre; once they are drawn, all means are known
+        return noise + (centre if mean is None else mean(centre + noise, np))
 
     return pm.CustomDist(
         name,
-        mean,
+        centre,
         scale_of,
         location,
         scale,
         logp=logp,
         random=random,
-        support_point=lambda rv, size, mean, scale_of, location, scale: location,
+        support_point=lambda rv, size, centre, scale_of, location, scale: location,
         signature="(p),(p),(p),(p,p)->(p)",
         default_transform=GivenWhitening(),
         dims=dims,
