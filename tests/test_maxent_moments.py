@@ -5,6 +5,7 @@ import time
 import arviz as az
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 from scipy import stats
 
@@ -13,7 +14,7 @@ from dpcausal_bayes.columns import Arm, Bounded, Categories, Levels
 from dpcausal_bayes.gaussian_mechanism import GaussianMechanism
 from dpcausal_bayes.gram_workloads import GramWorkload
 from dpcausal_bayes.models.maxent_density import _compiled
-from dpcausal_bayes.models.maxent_laws import maxent_form, maxent_law
+from dpcausal_bayes.models.maxent_laws import maxent_form, maxent_law, prior_mean
 from dpcausal_bayes.models.maxent_records import maxent_records
 from dpcausal_bayes.models.priors import MaxentPriors, MomentPriors
 from dpcausal_bayes.schema import Schema
@@ -101,6 +102,20 @@ def test_the_models_density_is_prior_times_normal(name):
         release.n * records.mean(law), release.n * records.covariance(law) + noise
     )
     assert logp == pytest.approx(by_hand + normal.logpdf(release.noisy[records.order]), rel=1e-9)
+
+
+def test_prior_draws_follow_the_density():
+    """A group's squared length, about what it depends on, over its size is F distributed."""
+    model = models.maxent_moments(release_of())
+    form = maxent_form(WORKLOADS["bounded"], MaxentPriors(), np.array(model.coords["grid"]))
+    c = pm.draw(model["coefficient"], 2_000, random_seed=4, mode="FAST_COMPILE")
+    gap = (c - np.array([prior_mean(form, one, np) for one in c])) / form.scale
+    normal = form.tails.sum(0) == 0
+    assert stats.kstest(gap[:, normal].ravel(), "norm").pvalue > 0.001
+    for group in form.tails.astype(bool):
+        size = group.sum()
+        square = (gap[:, group] ** 2).sum(1) / size
+        assert stats.kstest(square, stats.f(size, form.degrees).cdf).pvalue > 0.001
 
 
 def test_another_release_brings_its_own_data():
