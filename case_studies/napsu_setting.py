@@ -40,11 +40,9 @@ PUBLISHED = (
     "96 to 100 %, length 0.0444."
 )
 
-NOTES = """Joint strata are unbiased, but their coverage is below 95 % by more than luck often does.
-What noise adds to the plain stratified difference has a standard deviation of 0.0057 over 500
-releases; with the tables' own 0.0100, errors of 0.0115 are to be expected, and the posterior states
-0.0113. These tables are further out than 1,000 are, without privacy too. Whether that is all
-of it needs more releases.
+NOTES = """Joint strata have Laplace noise, which spends no delta; maximum entropy has Gaussian noise,
+with which joint strata had an RMSE of 0.0125 and intervals of 0.0444 on the first 200 of these
+tables, whose own RMSE is 0.0108.
 
 Maximum entropy of three groups is the wrong route here, as it is wherever covariates act together:
 given treatment and outcome X1 and X2 go together in truth, which sums of each apart do not say."""
@@ -66,11 +64,6 @@ SCHEMA = dpc.Schema(
 ROUTES = {
     "joint strata": Route(
         dpc.CausalWorkload(SCHEMA, strata=NAMES), dpc.least_noise, dpc.models.stratified_moments
-    ),
-    "joint strata, Gaussian noise": Route(
-        dpc.CausalWorkload(SCHEMA, strata=NAMES),
-        dpc.GaussianMechanism.calibrated,
-        dpc.models.stratified_moments,
     ),
     "maximum entropy": Route(
         dpc.CausalWorkload(SCHEMA, groups=NAMES),
