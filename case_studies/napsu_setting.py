@@ -40,9 +40,9 @@ PUBLISHED = (
     "96 to 100 %, length 0.0444."
 )
 
-NOTES = """Joint strata have Laplace noise, which spends no delta; maximum entropy has Gaussian noise,
-with which joint strata had an RMSE of 0.0125 and intervals of 0.0444 on the first 200 of these
-tables, whose own RMSE is 0.0108.
+NOTES = """Joint strata have Laplace noise, which spends no delta; maximum entropy has Gaussian
+noise, with which joint strata had an RMSE of 0.0125 and intervals of 0.0444 on the first 200 of
+these tables, whose own RMSE is 0.0108.
 
 Maximum entropy of three groups is the wrong route here, as it is wherever covariates act together:
 given treatment and outcome X1 and X2 go together in truth, which sums of each apart do not say."""
