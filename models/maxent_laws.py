@@ -72,9 +72,10 @@ class MaxentForm(NamedTuple):
     parent, slope : ndarray of int, shape (K,)
         What is added to the prior mean: the product of two other coefficients, of an imbalance and
         the slope on it; K for none.
-    tails : ndarray, shape (2 G, K)
+    tails : ndarray, shape (R, K)
         Which coefficients are jointly Student t: ones in a row. A group's imbalances are, and by
-        how much its outcomes differ, in both arms. The others are normal.
+        how much its outcomes differ, in both arms: two rows for each group of more than one level.
+        The others are normal.
     degrees : float
         Their degrees of freedom.
     labels : tuple of str
